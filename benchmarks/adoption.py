@@ -19,6 +19,7 @@ from benchmarks.report import significant, terminal
 from hybrisfs.checkpoint.intake import Adoption, check_snapshot
 from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
 from hybrisfs.checkpoint.snapshot import SnapshotHash, Snapshotter
+from hybrisfs.environment import SYSTEM
 from hybrisfs.merge.state_hash import state_hash
 from hybrisfs.process import without_collections
 from hybrisfs.state.checkpoints import StoredSnapshot
@@ -85,7 +86,7 @@ def main(argv: list[str] | None = None) -> None:
     log = first.log()
     times: dict[str, list[float]] = {"the log": [], "a checkpoint": []}
     with tempfile.TemporaryDirectory() as directory:
-        snapshots = LocalSnapshots(Path(directory), SEALER)
+        snapshots = LocalSnapshots(Path(directory), SEALER, SYSTEM)
         made: list[StoredSnapshot] = []
         stating = cpu(lambda: made.append(snapshot(first, snapshots)))
         [stored] = made

@@ -15,6 +15,7 @@ from hybrisfs.dispersal.engine import ChunkLocation, Cloud, CloudStatus, Engine
 from hybrisfs.dispersal.pack import PACK_TARGET, EncodedPack, PackBuilder, choose_code
 from hybrisfs.dispersal.seal import MAX_CHUNK, Sealer
 from hybrisfs.dispersal.share import TableSealer
+from hybrisfs.environment import SYSTEM
 from sync import OneKey
 
 __all__ = ["Dispersed", "Stored"]
@@ -34,7 +35,7 @@ class Dispersed:
         self._sealer = Sealer(OneKey(os.urandom(32)), os.urandom(32))
         self._tables = TableSealer(OneKey(os.urandom(32)))
         clouds = [Cloud(n, name, store) for n, (name, store) in enumerate(zip(names, stores, strict=True))]
-        self._engine = Engine(clouds, f, self._sealer, self._tables)
+        self._engine = Engine(clouds, f, self._sealer, self._tables, environment=SYSTEM)
         self._pool = ThreadPoolExecutor(_UPLOADS, thread_name_prefix="bench")
 
     def close(self) -> None:

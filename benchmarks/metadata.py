@@ -25,6 +25,7 @@ from rich.table import Table
 from benchmarks.corpus import cache_directory
 from benchmarks.report import RESULTS, machine, significant, terminal
 from benchmarks.targets import Target
+from hybrisfs.environment import SYSTEM
 from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.metadata import Change
 from hybrisfs.kv.record import KeyMetadata, Place
@@ -56,7 +57,7 @@ def _entry(sn: int, write: int) -> KeyMetadata:
 def _opened(folder: Path) -> Iterator[DeviceMetadata]:
     path = folder / "kv.db"
     MetadataDatabase.create(path, bytes(16))
-    store = DeviceMetadata(path)
+    store = DeviceMetadata(path, SYSTEM)
     store.create_container("box")
     try:
         yield store

@@ -117,7 +117,7 @@ class System:
             store.initialise()
         clouds = [Cloud(number, f"c{number}", store) for number, store in enumerate(self.stores)]
         key = OneKey(bytes(32))
-        self._engine = Engine(clouds, t, Sealer(key, bytes(32)), TableSealer(key))
+        self._engine = Engine(clouds, t, Sealer(key, bytes(32)), TableSealer(key), environment=SYSTEM)
         ends.callback(self._engine.close)
         self._names = Names(bytes(32), bytes(16))
         self._codec = ObjectCodec(self._names, ValueSealer(bytes(32), bytes(16), key), SYSTEM)

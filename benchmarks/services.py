@@ -40,7 +40,7 @@ from hybrisfs.api.key_value import IN_LOG, KvCreateRequest, KvPutRequest, KvSess
 from hybrisfs.client import Client
 from hybrisfs.dispersal.engine import Engine
 from hybrisfs.dispersal.pack import Redundancy
-from hybrisfs.environment import Environment, Limits
+from hybrisfs.environment import SYSTEM, Environment, Limits
 from hybrisfs.home import Home
 from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.etcd_client import EtcdClient
@@ -153,7 +153,7 @@ def _etcd(root: Path, options: argparse.Namespace, page: Page, console: Console)
     with ExitStack() as ends:
         cluster = ends.enter_context(etcd_cluster(root / "etcd"))
         lines = ends.enter_context(ShapedLines([Line(cluster.nodes[0].port, _LINE, _RATE)]))
-        client = EtcdClient(ServiceUrl.parse(f"etcd://127.0.0.1:{lines.ports[0]}"), NO_ACCESS, 10.0)
+        client = EtcdClient(ServiceUrl.parse(f"etcd://127.0.0.1:{lines.ports[0]}"), NO_ACCESS, 10.0, SYSTEM)
         engine = ends.enter_context(far_engine(root))
         stores = {"device": _on_device(root, engine), "etcd": _in_etcd(root, engine, client)}
         for store in stores.values():
@@ -191,7 +191,7 @@ def _on_device(root: Path, engine: Engine) -> KeyValueStore:
 def _in_etcd(root: Path, engine: Engine, client: EtcdClient) -> KeyValueStore:
     path = root / "debts.db"
     MetadataDatabase.create(path, bytes(16))
-    metadata = ServiceMetadata(client, DeviceMetadata(path), bytes(16))
+    metadata = ServiceMetadata(client, DeviceMetadata(path, SYSTEM), bytes(16), SYSTEM)
     sealer = ValueSealer(bytes(32), metadata.store_id, OneKey(bytes(32)))
     return KeyValueStore(metadata, engine.values, sealer, Redundancy(1, 1), environment=_UNCACHED)
 

@@ -34,7 +34,7 @@ from hybrisfs.dispersal.engine import Cloud, Engine
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
-from hybrisfs.environment import Environment, Limits
+from hybrisfs.environment import SYSTEM, Environment, Limits
 from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.rmds import DeviceStore
 from hybrisfs.kv.store import KeyValueLimits
@@ -113,6 +113,7 @@ def far_engine(folder: Path) -> Iterator[Engine]:
         1,
         Sealer(OneKey(bytes(32)), bytes(32)),
         TableSealer(OneKey(bytes(32))),
+        environment=SYSTEM,
     )
     try:
         yield engine

@@ -35,7 +35,7 @@ _CONNECTIONS: Final = 64
 class Dashboard:
     """The application, on a port of 127.0.0.1. `link` opens the page, once."""
 
-    def __init__(self, port: int, environment: Environment = SYSTEM) -> None:
+    def __init__(self, port: int, environment: Environment) -> None:
         self._clock = environment.monotonic
         self._last_heard = self._clock()
         self._session = Session()
@@ -61,7 +61,7 @@ def serve(show: Callable[[str], None]) -> None:
     OSError when there is no free port.
     """
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        dashboard = Dashboard(listener.getsockname()[1])
+        dashboard = Dashboard(listener.getsockname()[1], SYSTEM)
         try:
             http_server.serve(
                 dashboard.app,

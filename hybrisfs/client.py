@@ -237,7 +237,7 @@ def umount_without_daemon(target: str) -> tuple[Path, bool] | None:
     home = Home.from_environment()
     if not home.runtime.is_dir():
         return _umount_ruin(home, target)
-    with ProcessLock(home.start_lock) as starting:  # so that nobody else starts one
+    with ProcessLock(home.start_lock, SYSTEM) as starting:  # so that nobody else starts one
         starting.acquire()
         return None if _runs(home) else _umount_ruin(home, target)
 
@@ -246,7 +246,7 @@ def _umount_ruin(home: Home, target: str) -> tuple[Path, bool]:
     from hybrisfs.daemon.wanted_mounts import WantedMounts, unlock
     from hybrisfs.fuse import clear_stale
 
-    wanted = WantedMounts(home.state)
+    wanted = WantedMounts(home.state, SYSTEM)
     recorded = {name: mount.directory for name, mount in wanted.all().items()}
     directory = recorded.get(target, Path(target).absolute())
     names = [name for name, place in recorded.items() if place == directory]
@@ -316,13 +316,13 @@ def _not_running() -> NotRunningError:
 
 def _runs(home: Home) -> bool:
     try:
-        _reach(home).close()
+        _reach(home, SYSTEM).close()
     except NotRunningError:
         return False
     return True
 
 
-def _reach(home: Home, environment: Environment = SYSTEM) -> Channel:
+def _reach(home: Home, environment: Environment) -> Channel:
     """Dial until the daemon greets; one that is just ending may hang up on us before it is gone."""
     give_up = environment.monotonic() + _ENDS_WITHIN
     while True:
@@ -392,7 +392,7 @@ class StartLimits:
     """Seconds that a daemon has to begin."""
 
 
-def start_daemon(home: Home, runs: Callable[[], bool], environment: Environment = SYSTEM) -> None:
+def start_daemon(home: Home, runs: Callable[[], bool], environment: Environment) -> None:
     """Start the daemon, or have systemd do it, unless `runs` says that it runs; return when it answers.
 
     Raises `HybrisError` when the folders cannot be made, `DaemonError` with the end of the log when
@@ -400,7 +400,7 @@ def start_daemon(home: Home, runs: Callable[[], bool], environment: Environment 
     """
     ready_within = environment.limits.of(StartLimits).ready_within
     home.prepare()
-    with ProcessLock(home.start_lock) as starting:
+    with ProcessLock(home.start_lock, environment) as starting:
         starting.acquire()
         if runs() or service_manager.start(home):
             return

@@ -94,7 +94,7 @@ SYSTEM: Final = Environment()
 # -- what the store asks of the file system beyond reading and writing ----------------------------------
 
 
-def make_directory(path: Path, environment: Environment = SYSTEM) -> None:
+def make_directory(path: Path, environment: Environment) -> None:
     """Make a directory, and those above it that are missing, for their owner only, so that they survive a
     power cut. One that is there already is left as it is. Raises OSError."""
     missing = [one for one in (path, *path.parents) if not one.exists()]
@@ -105,7 +105,7 @@ def make_directory(path: Path, environment: Environment = SYSTEM) -> None:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
 
 
-def replace_file(path: Path, data: bytes, environment: Environment = SYSTEM) -> None:
+def replace_file(path: Path, data: bytes, environment: Environment) -> None:
     """Write a file, whole or not at all, so that it survives a power cut. Raises OSError."""
     temporary = path.with_name(f"{path.name}.new")
     with temporary.open("wb") as file:
@@ -116,7 +116,7 @@ def replace_file(path: Path, data: bytes, environment: Environment = SYSTEM) -> 
     sync_directory(path.parent, environment)
 
 
-def sync_directory(path: Path, environment: Environment = SYSTEM) -> None:
+def sync_directory(path: Path, environment: Environment) -> None:
     """Make the names in a directory survive a power cut. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

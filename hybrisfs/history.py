@@ -22,7 +22,7 @@ from backends.registry import kind_of, server_of
 from hybrisfs.api.traffic import CloudSeries
 from hybrisfs.dispersal.counting import Use
 from hybrisfs.dispersal.traffic import Counters
-from hybrisfs.environment import replace_file
+from hybrisfs.environment import Environment, replace_file
 
 __all__ = [
     "FILE",
@@ -64,10 +64,10 @@ class HealthRecord:
         for number in [one for one in self.clouds if one not in numbers]:
             del self.clouds[number]
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path, environment: Environment) -> None:
         """Raises OSError."""
         clouds = {str(number): one.record() for number, one in self.clouds.items()}
-        replace_file(path, json.dumps({"version": _VERSION, "clouds": clouds}).encode("ascii"))
+        replace_file(path, json.dumps({"version": _VERSION, "clouds": clouds}).encode("ascii"), environment)
 
     @staticmethod
     def load(path: Path) -> HealthRecord:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hybrisfs.environment import make_directory
+from hybrisfs.environment import SYSTEM, make_directory
 from hybrisfs.errors import HybrisError, UsageError
 
 __all__ = [
@@ -241,7 +241,7 @@ def session_bus() -> str:
 
 def _make_private(folder: Path) -> None:
     try:
-        make_directory(folder)
+        make_directory(folder, SYSTEM)
         status = folder.stat()
         if status.st_uid != os.getuid():
             raise HybrisError(f"cannot use the folder {folder}", "it belongs to another user")

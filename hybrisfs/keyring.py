@@ -32,7 +32,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.environment import Environment
 from hybrisfs.keys import MAX_EPOCHS, EpochKeys, VolumeKeys
 from sync import FIRST_EPOCH, EpochKey
 
@@ -86,7 +86,8 @@ class KeyRing:
         keys: VolumeKeys,
         removed: Iterable[bytes] = (),
         path: Path | None = None,
-        environment: Environment = SYSTEM,
+        *,
+        environment: Environment,
     ) -> None:
         self.environment: Final = environment
         self._lock = threading.Lock()

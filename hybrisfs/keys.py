@@ -125,11 +125,11 @@ class VolumeKeys:
         ordered = tuple(sorted(epochs, key=lambda epoch: epoch.rank))
         return VolumeKeys(replace(self.shared, epochs=ordered), self.device)
 
-    def save(self, path: Path, environment: Environment = SYSTEM) -> None:
+    def save(self, path: Path, environment: Environment) -> None:
         """Write the file, readable by its owner only; it must not exist yet."""
         self._write(path, environment)
 
-    def replace(self, path: Path, environment: Environment = SYSTEM) -> None:
+    def replace(self, path: Path, environment: Environment) -> None:
         """Replace the file, whole or not at all, and durably. Raises OSError."""
         new = path.with_name(f"{path.name}.new")
         new.unlink(missing_ok=True)

@@ -12,8 +12,8 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from hybrisfs.kinds import CONTENT, KINDS, NODE, PLACE, ROLE, Trait, having
+from hybrisfs.members.hearing import Hearing
 from hybrisfs.members.minutes import Minutes
-from hybrisfs.members.role_table import Roles
 from hybrisfs.registers.tree import is_of_tree, removed_place
 from hybrisfs.registers.values import Stamp, Value
 from hybrisfs.state.database import RowWriter
@@ -57,12 +57,14 @@ class Merged(NamedTuple):
 class Registers(RegisterTable):
     """The registers of one volume."""
 
-    def __init__(self, database: RowWriter, condemned: Condemned, versions: VersionStore) -> None:
+    def __init__(
+        self, database: RowWriter, condemned: Condemned, versions: VersionStore, hearing: Hearing
+    ) -> None:
         """*condemned* sees the values of content registers that are written, *versions* notes each value that
         is superseded."""
         super().__init__(database)
-        self.roles = Roles(database)
-        self.minutes = Minutes(database, self.roles)
+        self.roles = hearing.roles
+        self.minutes = Minutes(database, hearing)
         self._versions = versions
         self._condemned = condemned
 

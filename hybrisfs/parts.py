@@ -1,103 +1,81 @@
 """The parts of an open volume, in the order in which it opens: each is made from earlier ones.
 
-    Core -> Ground -> Clouds -> Reading -> Writing
+    Core -> Ground -> Clouds -> Reading -> Checkpointing -> Publishing, Shipping -> Writing
 
-`hybrisfs.volume.opened` makes them. What works on a volume takes those of them that it needs. The tests' rig
-and the devices of the simulator open the same `Core`.
+The functions take a `Core`, and clouds as protocols: a volume (`hybrisfs.volume.opening`), the tests' rig and
+the devices of the simulator open by the same ones. What works on a volume takes those records that it needs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from hybrisfs.checkpoint.checkpointer import Checkpointer
-from hybrisfs.chunk_namer import ChunkNamer
+from hybrisfs.checkpoint.compaction import CloudCheckpoint, Compactor
+from hybrisfs.checkpoint.deposit import CloudObjects, CloudStore, Depositor, Fetching, LinkedDevices
+from hybrisfs.checkpoint.intake import Intake
+from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
 from hybrisfs.dispersal.engine import Engine, Marker
+from hybrisfs.dispersal.pack import PackClouds
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.home import Home
-from hybrisfs.keyring import KeyRing
 from hybrisfs.kv.opening import KeyValues
 from hybrisfs.read.evict import Evictor
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.read.pin import Pinner
 from hybrisfs.receive.pull import Puller
-from hybrisfs.receive.take import Upcoming, unprepared
-from hybrisfs.settings.config import DEFAULT_DELETION_SHARE, VolumeConfig
+from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.settings.settings import Settings
 from hybrisfs.settings.transfers import Transfers
 from hybrisfs.sharing.agreement import Agreement
-from hybrisfs.sharing.awaited_log import AwaitedLog
-from hybrisfs.sharing.sharing import Sharing
-from hybrisfs.stages import IDLE, Pause, Signals
-from hybrisfs.state.database import Database
-from hybrisfs.state.journal import Journal
-from hybrisfs.state.state import State, Transaction
-from hybrisfs.state.unplaced import remove_unnamed_segments
-from hybrisfs.tree.commit import Committer
-from hybrisfs.tree.filesystem import FileSystem
-from hybrisfs.tree.residency import Residency
-from hybrisfs.versions.contents import forget_lost
+from hybrisfs.sharing.core import Core
+from hybrisfs.sharing.following import Following
+from hybrisfs.sharing.links import Links
+from hybrisfs.stages import IDLE, Pause
+from hybrisfs.state.state import Transaction
+from hybrisfs.tree.residency import CloudHealth, Residency
 from hybrisfs.write.grants import Grants
-from hybrisfs.write.pack import PackMaker
-from hybrisfs.write.relayer import Relayer, Uploads
-from hybrisfs.write.ship import Shipper
+from hybrisfs.write.pack import Packer, PackMaker
+from hybrisfs.write.publish import Chunker, Publisher
+from hybrisfs.write.relayer import CloudsFollowed, Relayer, Uploads
+from hybrisfs.write.ship import HeadSource, LogClouds, Shipper
 from sync import CheckpointId, Head, StateClaim, Statement
 from sync.beacons import EarlierHeads
 
-__all__ = ["Clouds", "Core", "Ground", "HeadSources", "Reading", "Writing"]
+__all__ = [
+    "Checkpointing",
+    "Clouds",
+    "Ground",
+    "HeadSources",
+    "Publishing",
+    "Reading",
+    "Shipping",
+    "Writing",
+    "open_checkpointing",
+    "open_publishing",
+    "open_reading",
+    "open_shipping",
+]
 
 _HEAD_SECONDS: Final = 30.0
 _SHIP_REST: Final = 0.1  # seconds: updates can come by the hundred, and wait for each other anyway
 
 
-class Core:
-    """What works on the state of a volume alone: no cloud, no link, no face, no thread."""
-
-    def __init__(
-        self,
-        database: Database,
-        journal: Journal,
-        namer: ChunkNamer,
-        ring: KeyRing,
-        owner: tuple[int, int],
-        *,
-        deletion_share: float = DEFAULT_DELETION_SHARE,
-        awaited_log: AwaitedLog | None = None,
-        upcoming: Upcoming = unprepared,
-    ) -> None:
-        """*owner*: user and group of what other devices make. The rest: see `Sharing`."""
-        self.ring: Final = ring
-        self.state: Final = State(database, journal, namer, ring.keys.device)
-        self.signals: Final = Signals(database.environment)
-        with self.state.transaction() as tx:
-            self.fs: Final = FileSystem(tx, self.state, owner=owner)
-            remove_unnamed_segments(tx, journal)
-            tx.chunks.dropped.listen(forget_lost)
-            self.sharing: Final = Sharing(
-                tx, self.fs, ring, self.signals, deletion_share, awaited_log, upcoming
-            )
-        self.committer: Final = Committer(self.fs, self.signals)
-        self.fs.changes.begun.listen(self.signals.changes_made)
-
-
 @dataclass(frozen=True)
-class Ground:
-    """Settings, keys, and the tree on this disk."""
+class Ground(Core):
+    """The core of a volume that has settings and keys on this disk."""
 
     home: Home
     settings: Settings
-    state: Path
-    """The folder of the volume's state."""
-    ring: KeyRing
+    folder: Path
+    """Of the volume's state."""
     sealer: Sealer
     tables: TableSealer
-    fs: FileSystem
-    signals: Signals
-    committer: Committer
 
     @property
     def config(self) -> VolumeConfig:
@@ -148,10 +126,88 @@ class Clouds:
 class Reading:
     """The way of content to this device."""
 
+    links: Links
     fetcher: Fetcher
     room: Evictor
     pinner: Pinner
     residency: Residency
+
+
+def open_reading(core: Core, packs: PackClouds, clouds: CloudHealth, links: Links) -> Reading:
+    fs, signals, committer = core.fs, core.signals, core.committer
+    fetcher = Fetcher(fs, packs, signals, links)
+    room = Evictor(fs, committer, signals, clouds)
+    pinner = Pinner(fs, fetcher, room, signals, committer)
+    return Reading(links, fetcher, room, pinner, Residency(fs, clouds))
+
+
+@dataclass(frozen=True)
+class Checkpointing:
+    """Checkpoints: here, from other devices, and on the clouds."""
+
+    checkpointer: Checkpointer
+    fetching: Fetching
+    compactor: Compactor
+    depositor: Depositor
+
+
+def open_checkpointing(
+    core: Core, snapshots: LocalSnapshots, store: CloudStore, clouds: CloudObjects, links: LinkedDevices
+) -> Checkpointing:
+    """They are put into *store*, and fetched from *links* and *clouds*."""
+    fs, sharing, keys = core.fs, core.sharing, core.ring.segments
+    fetching = Fetching(sharing.volume, keys, snapshots, clouds, links)
+    depositor = Depositor(sharing.volume, keys, snapshots, store)
+    compactor = Compactor(fs, sharing.device, store, core.committer, core.signals)
+    cloud_checkpoint = CloudCheckpoint(fs, snapshots, fetching, depositor, compactor)
+    intake = Intake(fs, sharing.arrivals, snapshots, fetching)
+    intake.taken_in.listen(sharing.checkpoint_taken_in)
+    key = core.ring.keys.device
+    checkpointer = Checkpointer(fs, sharing.volume, key, snapshots, intake, cloud_checkpoint)
+    return Checkpointing(checkpointer, fetching, compactor, depositor)
+
+
+@dataclass(frozen=True)
+class Publishing:
+    """The way of what programs change into the log, and of its bytes to the clouds."""
+
+    publisher: Publisher
+    packer: Packer
+
+
+def open_publishing(
+    core: Core, chunker: Chunker, fetcher: Fetcher, packs: PackMaker, uploaders: Executor
+) -> Publishing:
+    fs, signals, sharing = core.fs, core.signals, core.sharing
+    return Publishing(
+        Publisher(fs, chunker, sharing.signer, sharing.receiver, signals),
+        Packer(fs, sharing.signer, signals, packs, fetcher, uploaders),
+    )
+
+
+@dataclass(frozen=True)
+class Shipping:
+    """The way of the log to the clouds."""
+
+    relayer: Relayer
+    uploads: Uploads
+    shipper: Shipper
+
+
+def open_shipping(
+    core: Core,
+    fetcher: Fetcher,
+    links: Links,
+    clouds: LogClouds,
+    followed: CloudsFollowed,
+    source: HeadSource,
+) -> Shipping:
+    """To *clouds*; *source* tells what heads say, *followed* what others have brought there."""
+    fs, signals = core.fs, core.signals
+    relayer = Relayer(fs, signals, core.ring.segments, followed, fetcher, links)
+    shipper = Shipper(fs, signals, core.committer, core.ring, clouds, relayer, source)
+    shipper.told.listen(links.announce)
+    return Shipping(relayer, Uploads(fs, signals, relayer, fetcher), shipper)
 
 
 @dataclass(frozen=True)
@@ -178,18 +234,15 @@ class HeadSources:
 
 
 @dataclass(frozen=True)
-class Writing:
-    """The way of what was signed to the clouds."""
+class Writing(Shipping):
+    """The way of what was signed to the clouds of a volume."""
 
     clouds: Clouds
-    sharing: Sharing
-    relayer: Relayer
-    uploads: Uploads
-    shipper: Shipper
+    following: Following
 
     def ship(self) -> Pause:
         """The step of the stage that ships."""
-        self.shipper.ship_round(may_ship=self.sharing.has_looked())
+        self.shipper.ship_round(may_ship=self.following.has_looked())
         return IDLE._replace(least=_SHIP_REST)
 
     def announce(self) -> bool:
@@ -203,5 +256,5 @@ class Writing:
         engine.probe(self.clouds.marker, everyone=True)
         well = [one.number for one in engine.health() if one.state == "ok"]
         used = frozenset(engine.in_use).intersection(well)
-        if self.sharing.look_for_own_head(used, _HEAD_SECONDS):
+        if self.following.look_for_own_head(used, _HEAD_SECONDS):
             self.announce()

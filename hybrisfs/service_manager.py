@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from hybrisfs.environment import sync_directory
+from hybrisfs.environment import SYSTEM, sync_directory
 from hybrisfs.errors import DaemonError, HybrisError
 from hybrisfs.home import Home, user_units
 from hybrisfs.wire import Message
@@ -151,7 +151,7 @@ def _write(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.new")
     temporary.write_text(text)
     temporary.replace(path)
-    sync_directory(path.parent)
+    sync_directory(path.parent, SYSTEM)
 
 
 # -- the units by which systemd runs the daemon of a user: their text and where they are ----------------

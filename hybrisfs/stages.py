@@ -14,7 +14,7 @@ from enum import Enum, auto
 from functools import partial
 from typing import Final, NamedTuple
 
-from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.environment import Environment
 from hybrisfs.errors import disk_trouble
 
 __all__ = ["IDLE", "LastError", "Pause", "Signals", "Stage", "Wake", "start_stages"]
@@ -63,7 +63,7 @@ _TOWARDS_CLOUDS: Final = frozenset((Wake.CHANGES, Wake.CHUNKS, Wake.UPDATES))
 class Signals:
     """Flags under one condition variable."""
 
-    def __init__(self, environment: Environment = SYSTEM) -> None:
+    def __init__(self, environment: Environment) -> None:
         self.environment: Final = environment
         self._condition = threading.Condition()
         self._monotonic = environment.monotonic

@@ -61,7 +61,7 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from sync.codec import ZERO_HASH
@@ -133,8 +133,6 @@ class LogState(LogTree):
         self._met: dict[tuple[bytes, bytes], frozenset[Bound]] = {}
         """By writer and hash of updates that were refused for other bounds: those that they depend on, or got
         through in spite of."""
-        self.binds: Callable[[SignedUpdate], Collection[bytes]] = lambda update: ()
-        """Which devices an update binds of which its writer had said nothing before."""
 
     @property
     def volume(self) -> bytes:
@@ -265,7 +263,7 @@ class LogState(LogTree):
         before = self._met.get((header.writer, header.prev), frozenset())
         missed = [one for one in _not_in(bounds, known) if one not in before]
         rivals = {one: {by for by in (one.author, *one.seconds) if header.writer < by} for one in missed}
-        bound = set(self.binds(signed)) if any(rivals.values()) else set()
+        bound = set(self._log.binds(signed)) if any(rivals.values()) else set()
         missed = [one for one in missed if one.from_first or bound.isdisjoint(rivals[one])]
         if not missed:
             self._obeyed[header.writer] = max(header.clock, self._obeyed.get(header.writer, 0))

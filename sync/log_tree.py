@@ -7,14 +7,14 @@ What may be put there is decided elsewhere: by the rule of acceptance (`sync.log
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from sync.codec import ZERO_HASH, digest
 from sync.errors import LimitError, LogStoreError
 from sync.identity import DEVICE_ID_SIZE
-from sync.update import PREFIX_SIZE, UpdateStamp, history_hash
+from sync.update import PREFIX_SIZE, SignedUpdate, UpdateStamp, history_hash
 from sync.vector import MAX_WRITERS, Rename, VersionVector
 
 __all__ = [
@@ -441,3 +441,6 @@ class AcceptedLog(Protocol):
 
     def successor_of(self, branch: bytes, clock: int) -> Successor | None:
         """The first accepted update above `clock` on a branch, or None when there is none."""
+
+    def binds(self, update: SignedUpdate) -> Collection[bytes]:
+        """The devices that an update binds and of which its writer had said nothing before."""

@@ -404,6 +404,28 @@ def test_machines_do_no_io(name: str) -> None:
     assert [one for one in imports_of("import os, sync\nfrom threading import Lock") if one != "sync"]
 
 
+def forgets_its_environment(source: str) -> list[str]:
+    """The functions of a module that take the system for an environment unless they are given another."""
+    return [
+        node.name
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef)
+        and any(ast.unparse(one) == "SYSTEM" for one in (*node.args.defaults, *node.args.kw_defaults) if one)
+    ]
+
+
+def test_nobody_forgets_the_environment() -> None:
+    """A volume in virtual time must not have a part that looks at the clock of the machine."""
+    found = {
+        name_of(module): what
+        for module in modules("hybrisfs")
+        if (what := forgets_its_environment(module.read_text()))
+    }
+    assert found == {
+        "hybrisfs.client": ["connect"],  # where the commands begin, which know no environment
+    }
+
+
 @pytest.mark.parametrize(
     ("does", "allowed"), [(asks_the_system, USE_THE_SYSTEM), (waits_by_the_system, WAIT_BY_THE_SYSTEM)]
 )

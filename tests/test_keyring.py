@@ -9,7 +9,7 @@ import pytest
 
 from hybrisfs.dispersal.errors import IntegrityError, UnreadableHereError
 from hybrisfs.dispersal.seal import Sealer
-from hybrisfs.environment import Environment
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.keyring import KeyRing, Standing
 from hybrisfs.keys import MAX_EPOCH_NUMBER, MAX_EPOCHS, EpochKeys, VolumeKeys
 
@@ -19,7 +19,7 @@ SECOND, THIRD = EpochKeys.after(0, [GONE]), EpochKeys.after(1, [GONE, LATER])
 
 
 def test_only_an_epoch_that_excludes_all_who_were_removed_seals() -> None:
-    ring = KeyRing(KEYS)
+    ring = KeyRing(KEYS, environment=SYSTEM)
     assert ring.newest == KEYS.first and ring.is_fit
     ring.exclude([GONE])
     assert not ring.is_fit
@@ -28,12 +28,14 @@ def test_only_an_epoch_that_excludes_all_who_were_removed_seals() -> None:
     assert not ring.is_fit
     assert ring.add([THIRD]) and ring.newest == THIRD and ring.is_fit
     assert not ring.add([THIRD, SECOND])
-    assert KeyRing(ring.keys, [GONE]).newest == THIRD, "the one with the highest rank that will do"
+    assert KeyRing(ring.keys, [GONE], environment=SYSTEM).newest == THIRD, (
+        "the one with the highest rank that will do"
+    )
 
 
 def test_of_two_epochs_begun_at_once_all_devices_use_the_same() -> None:
     other = EpochKeys.after(0, [GONE])
-    one, two = KeyRing(KEYS, [GONE]), KeyRing(KEYS, [GONE])
+    one, two = KeyRing(KEYS, [GONE], environment=SYSTEM), KeyRing(KEYS, [GONE], environment=SYSTEM)
     one.add([SECOND, other])
     two.add([other])
     two.add([SECOND])
@@ -41,7 +43,7 @@ def test_of_two_epochs_begun_at_once_all_devices_use_the_same() -> None:
 
 
 def test_an_epoch_counts_for_who_granted_it_and_not_for_what_it_says_of_itself() -> None:
-    ring = KeyRing(KEYS)
+    ring = KeyRing(KEYS, environment=SYSTEM)
     liar = EpochKeys(b"liar", MAX_EPOCH_NUMBER, bytes(32), bytes(32), frozenset([GONE]))
     ring.add([liar, SECOND])
     ring.judge(Standing(frozenset([GONE]), {SECOND.id: 5}, [liar.id]))
@@ -56,7 +58,7 @@ def test_an_epoch_counts_for_who_granted_it_and_not_for_what_it_says_of_itself()
 
 
 def test_an_epoch_whose_keys_a_removed_device_was_given_seals_nothing() -> None:
-    ring = KeyRing(KEYS)
+    ring = KeyRing(KEYS, environment=SYSTEM)
     ring.add([SECOND])
     granted = {SECOND.id: 5}
     ring.judge(Standing(frozenset([GONE]), granted, [], given={SECOND.id: frozenset([LATER])}))
@@ -67,17 +69,17 @@ def test_an_epoch_whose_keys_a_removed_device_was_given_seals_nothing() -> None:
 
 
 def test_who_does_not_know_the_log_goes_by_what_it_was_handed() -> None:
-    ring = KeyRing(KEYS)
+    ring = KeyRing(KEYS, environment=SYSTEM)
     liar = EpochKeys(b"liar", MAX_EPOCH_NUMBER, bytes(32), bytes(32), frozenset([GONE]))
     ring.add([liar, replace(SECOND, number=0)])
     ring.judge(Standing(frozenset([GONE]), {SECOND.id: 5}, [liar.id]))
     ring.exclude([GONE])
-    joined = KeyRing(ring.keys, [GONE])
+    joined = KeyRing(ring.keys, [GONE], environment=SYSTEM)
     assert joined.is_fit and joined.newest == SECOND and joined.find(liar.id) == liar
 
 
 def test_what_only_clouds_tell_of_is_for_reading_and_makes_room() -> None:
-    ring = KeyRing(KEYS)
+    ring = KeyRing(KEYS, environment=SYSTEM)
     heard = [EpochKeys.after(-1, [GONE]) for _ in range(MAX_EPOCHS + 5)]
     assert all(one.number == 0 for one in heard)
     assert ring.add(heard) and len(ring.keys.shared.epochs) == MAX_EPOCHS
@@ -90,7 +92,7 @@ def test_what_only_clouds_tell_of_is_for_reading_and_makes_room() -> None:
 
 
 def test_all_that_is_taken_in_can_be_loaded_again(tmp_path: Path) -> None:
-    ring = KeyRing(KEYS, path=tmp_path / "keys.json")
+    ring = KeyRing(KEYS, path=tmp_path / "keys.json", environment=SYSTEM)
     for number in (MAX_EPOCH_NUMBER - 1, MAX_EPOCH_NUMBER):
         assert ring.add([EpochKeys.after(number, [])])
         assert VolumeKeys.load(tmp_path / "keys.json").shared.epochs == ring.keys.shared.epochs
@@ -106,7 +108,7 @@ def test_keys_are_stored_before_they_are_used(tmp_path: Path) -> None:
             raise OSError(28, "No space left")
 
     path = tmp_path / "keys.json"
-    ring = KeyRing(KEYS, [GONE], path, Environment(fsync=sync, fdatasync=sync))
+    ring = KeyRing(KEYS, [GONE], path, environment=Environment(fsync=sync, fdatasync=sync))
     with pytest.raises(OSError, match="space"):
         ring.add([SECOND])
     assert ring.newest == KEYS.first and ring.find(SECOND.id) is None
@@ -116,7 +118,7 @@ def test_keys_are_stored_before_they_are_used(tmp_path: Path) -> None:
 
 
 def test_each_purpose_has_a_key_of_its_own_per_epoch() -> None:
-    ring = KeyRing(KEYS, [GONE])
+    ring = KeyRing(KEYS, [GONE], environment=SYSTEM)
     ring.add([SECOND])
     purposes = (ring.chunks, ring.tables, ring.segments)
     newest = {purpose.newest().key for purpose in purposes}
@@ -127,8 +129,8 @@ def test_each_purpose_has_a_key_of_its_own_per_epoch() -> None:
 
 
 def test_who_was_removed_opens_what_was_sealed_before_and_nothing_after() -> None:
-    ring = KeyRing(KEYS)
-    removed = Sealer(KeyRing(KEYS).chunks, KEYS.dedup)
+    ring = KeyRing(KEYS, environment=SYSTEM)
+    removed = Sealer(KeyRing(KEYS, environment=SYSTEM).chunks, KEYS.dedup)
     mine = Sealer(ring.chunks, KEYS.dedup)
     chunk = mine.chunk_id(b"content")
     before = mine.seal(chunk, b"content")

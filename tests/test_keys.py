@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import DamagedError, NewerFormatError
 from hybrisfs.keys import EpochKeys, VolumeKeys
 
@@ -22,7 +23,7 @@ def path(tmp_path: Path) -> Path:
 def test_keys_are_for_their_owner_only(path: Path) -> None:
     before = os.umask(0)
     try:
-        VolumeKeys.generate().save(path)
+        VolumeKeys.generate().save(path, SYSTEM)
     finally:
         os.umask(before)
     assert path.stat().st_mode & 0o777 == 0o600
@@ -30,7 +31,7 @@ def test_keys_are_for_their_owner_only(path: Path) -> None:
 
 def test_round_trip(path: Path) -> None:
     keys = VolumeKeys.generate()
-    keys.save(path)
+    keys.save(path, SYSTEM)
     loaded = VolumeKeys.load(path)
     assert (loaded.shared, loaded.device.device_id) == (keys.shared, keys.device.device_id)
     first = keys.first
@@ -40,10 +41,10 @@ def test_round_trip(path: Path) -> None:
 
 def test_keys_of_later_epochs_are_kept_in_the_place_of_what_was_there(path: Path) -> None:
     keys = VolumeKeys.generate()
-    keys.save(path)
+    keys.save(path, SYSTEM)
     epoch = EpochKeys.after(0, [b"r" * 16])
     more = keys.with_epochs([epoch, keys.first])
-    more.replace(path)
+    more.replace(path, SYSTEM)
     assert VolumeKeys.load(path).shared == more.shared
     assert more.shared.epochs == (keys.first, epoch)
     assert path.stat().st_mode & 0o777 == 0o600
@@ -59,17 +60,17 @@ def test_keys_of_later_epochs_are_kept_in_the_place_of_what_was_there(path: Path
     ],
 )
 def test_epochs_that_make_no_sense_are_refused(path: Path, damage: dict[str, object]) -> None:
-    VolumeKeys.generate().save(path)
+    VolumeKeys.generate().save(path, SYSTEM)
     path.write_text(json.dumps(json.loads(path.read_text()) | damage))
     with pytest.raises(DamagedError):
         VolumeKeys.load(path)
 
 
 def test_keys_are_never_overwritten(path: Path) -> None:
-    VolumeKeys.generate().save(path)
+    VolumeKeys.generate().save(path, SYSTEM)
     before = path.read_bytes()
     with pytest.raises(FileExistsError):
-        VolumeKeys.generate().save(path)
+        VolumeKeys.generate().save(path, SYSTEM)
     assert path.read_bytes() == before
 
 
@@ -91,7 +92,7 @@ def test_any_bytes_are_refused(path: Path, content: bytes) -> None:
     "entry, value", [("dedup", "00"), ("dedup", 7), ("device", None), ("device", "zz" * 32), ("format", 0)]
 )
 def test_damaged_keys_are_refused_without_being_told(path: Path, entry: str, value: object) -> None:
-    VolumeKeys.generate().save(path)
+    VolumeKeys.generate().save(path, SYSTEM)
     secrets = json.loads(path.read_text())
     path.write_text(json.dumps(secrets | {entry: value}))
     with pytest.raises(DamagedError) as caught:
@@ -102,7 +103,7 @@ def test_damaged_keys_are_refused_without_being_told(path: Path, entry: str, val
 def test_missing_and_newer_keys(path: Path) -> None:
     with pytest.raises(DamagedError, match="cannot be read"):
         VolumeKeys.load(path)
-    VolumeKeys.generate().save(path)
+    VolumeKeys.generate().save(path, SYSTEM)
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 3}))
     with pytest.raises(NewerFormatError):
         VolumeKeys.load(path)
@@ -111,7 +112,7 @@ def test_missing_and_newer_keys(path: Path) -> None:
 def test_any_flipped_bit_of_the_key_file_is_found_out(tmp_path: Path) -> None:
     """A key of which one digit is another is a key, too: nothing could be read with it any more."""
     path = tmp_path / "keys.json"
-    VolumeKeys.generate().save(path)
+    VolumeKeys.generate().save(path, SYSTEM)
     good = path.read_bytes()
     for position in range(len(good)):
         damaged = bytearray(good)

@@ -19,7 +19,7 @@ LOW, MIDDLE, HIGH = bytes(16), b"m" * 16, b"\xff" * 16
 @pytest.fixture
 def registers() -> Iterator[Registers]:
     rig = Rig()
-    yield Registers(rig.tx, rig.tx.chunks.condemned, rig.tx.versions)
+    yield Registers(rig.tx, rig.tx.chunks.condemned, rig.tx.versions, rig.tx.hearing)
     rig.discard()
 
 

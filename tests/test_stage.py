@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from hybrisfs.environment import Environment
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.stages import LastError, Pause, Signals, Stage, start_stages
 
 ROUNDS = 3
@@ -74,7 +74,7 @@ def test_work_ends_when_nothing_can_be_recorded_but_the_stage_that_says_so_goes_
 
 
 def test_no_step_begins_while_transfers_are_held() -> None:
-    signals, held = Signals(), threading.Event()
+    signals, held = Signals(SYSTEM), threading.Event()
 
     def step() -> Pause:
         assert held.is_set()

@@ -13,7 +13,7 @@ from backends.credentials import Credentials, CredentialStore
 from backends.errors import StoreError
 from backends.registry import open_store
 from backends.store import Store
-from hybrisfs.environment import make_directory, sync_directory
+from hybrisfs.environment import SYSTEM, make_directory, sync_directory
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.keys import VolumeKeys
@@ -55,12 +55,12 @@ def create_volume(home: Home, name: str, clouds: Sequence[str], f: int | None, k
         )
     marked: list[Store] = []
     try:
-        credentials, places = CredentialStore(home.credentials), OwnPlaces(home)
+        credentials, places = CredentialStore(home.credentials), OwnPlaces(home, SYSTEM)
         marked.extend(_mark(cloud, config.id, credentials, places) for cloud in config.clouds)
-        make_directory(state)
-        VolumeKeys.generate().save(state / KEYS_FILE)
+        make_directory(state, SYSTEM)
+        VolumeKeys.generate().save(state / KEYS_FILE, SYSTEM)
         Database.create(state / DATABASE_FILE, config.id)
-        sync_directory(state)
+        sync_directory(state, SYSTEM)
         config.save(home)
     except BaseException:
         _undo(marked)

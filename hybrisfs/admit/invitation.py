@@ -15,7 +15,7 @@ from backends.registry import open_heard, open_store
 from backends.store import Store
 from hybrisfs.admit.join import check_can_join, join_volume, make_grant
 from hybrisfs.api import devices as api
-from hybrisfs.environment import Environment
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.home import Home
 from hybrisfs.members.members import Member
 from hybrisfs.members.roles import Rights, Role
@@ -32,7 +32,6 @@ from hybrisfs.pairing import (
 )
 from hybrisfs.parts import Ground
 from hybrisfs.settings.config import VolumeConfig
-from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.stores.own_places import OwnPlaces
 from sync import DeviceKey
 
@@ -46,15 +45,13 @@ _JOIN_SECONDS: Final = 600.0
 class Invitation:
     """An open invitation; `run` waits for the device that takes it up, which gets these rights."""
 
-    def __init__(
-        self, ground: Ground, sharing: Sharing, rights: Rights, *, lifetime: float, with_credentials: bool
-    ) -> None:
+    def __init__(self, ground: Ground, rights: Rights, *, lifetime: float, with_credentials: bool) -> None:
         self._credentials = CredentialStore(ground.home.credentials)
         self._environment = environment = ground.fs.environment
         self._places = OwnPlaces(ground.home, environment)
         self._config = config = ground.config
         self._keys = ground.ring.keys
-        self._sharing = sharing
+        self._sharing = ground.sharing
         self._rights = rights
         self._with_credentials = with_credentials
         self._listener = _open_port(environment)
@@ -118,7 +115,9 @@ class Joining:
         """Be let in; what is returned makes the volume. Both raise HybrisError, having changed nothing."""
         device = DeviceKey.generate()
         credentials = CredentialStore(self._home.credentials)
-        with _stores(dict.fromkeys(self._code.clouds, True), credentials, OwnPlaces(self._home)) as stores:
+        with _stores(
+            dict.fromkeys(self._code.clouds, True), credentials, OwnPlaces(self._home, SYSTEM)
+        ) as stores:
             joined = run_joiner(
                 self._code,
                 device,
@@ -128,6 +127,7 @@ class Joining:
                 dialogue,
                 stop,
                 timeout=_JOIN_SECONDS,
+                environment=SYSTEM,
             )
         return partial(join_volume, self._home, self._name, device, self._own_name, joined)
 

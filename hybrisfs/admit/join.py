@@ -16,7 +16,7 @@ from backends.credentials import CredentialStore, covers
 from backends.errors import AuthError
 from backends.registry import local_options
 from hybrisfs.admit.create import DATABASE_FILE, KEYS_FILE
-from hybrisfs.environment import make_directory, sync_directory
+from hybrisfs.environment import SYSTEM, make_directory, sync_directory
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.keys import VolumeKeys
@@ -100,12 +100,12 @@ def join_volume(
     came = [(one.url, _opened(one)) for one in grant.clouds if one.credentials is not None]
     secrets = {url: values for url, values in came if not _has_secrets(home, url)}
     state, configuration = home.volume_state(here), home.volume_config(here)
-    make_directory(state)
+    make_directory(state, SYSTEM)
     try:
-        VolumeKeys(grant.keys, device).save(state / KEYS_FILE)
+        VolumeKeys(grant.keys, device).save(state / KEYS_FILE, SYSTEM)
         Database.create(state / DATABASE_FILE, config.id)
         _introduce(state / DATABASE_FILE, device, own_name, joined, by_kit=by_kit)
-        sync_directory(state)
+        sync_directory(state, SYSTEM)
         admit()
         config.save(home)
         CredentialStore(home.credentials).add_all(secrets)
@@ -164,7 +164,7 @@ def check_can_join(home: Home, name: str, volume: bytes | None = None) -> None:
 
 def _introduce(path: Path, device: DeviceKey, own_name: str, joined: Joined, *, by_kit: bool) -> None:
     """Record who the members are, before anything of their log is here."""
-    database = Database(path)
+    database = Database(path, SYSTEM)
     try:
         members = [Member(public, "") for public in joined.grant.members]
         members += [Member(public, "", removed=True) for public in joined.grant.former]

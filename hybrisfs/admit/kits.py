@@ -47,7 +47,7 @@ from hybrisfs.recovery import (
 )
 from hybrisfs.recovery.sealed_key import VOUCHER_SIZE
 from hybrisfs.registers.values import Stamp
-from hybrisfs.sharing.sharing import Sharing
+from hybrisfs.sharing.following import Following
 from hybrisfs.write.relayer import Uploads
 from sync import DecodeError, DeviceKey, Write
 
@@ -86,14 +86,20 @@ class Kits:
     """Its methods may be called from any thread. *cost* is what trying a passphrase of a new kit costs."""
 
     def __init__(
-        self, ground: Ground, sharing: Sharing, engine: Engine, uploads: Uploads, cost: Cost = DEFAULT_COST
+        self,
+        ground: Ground,
+        following: Following,
+        engine: Engine,
+        uploads: Uploads,
+        cost: Cost = DEFAULT_COST,
     ) -> None:
         self._ground = ground
         environment = ground.fs.environment
         self._random_bytes = environment.random_bytes
         self._time = environment.time
         self._monotonic = environment.monotonic
-        self._sharing = sharing
+        self._following = following
+        self._sharing = ground.sharing
         self._engine = engine
         self._uploads = uploads
         self.cost = cost
@@ -234,7 +240,7 @@ class Kits:
         soon."""
         if self._ground.signals.transfers_paused or not self._ground.fs.is_full:
             return True
-        if not self._sharing.has_looked():
+        if not self._following.has_looked():
             return False  # the log on the clouds may tell of kits, or of something that they should hold
         with self._renewing:
             renewed = [self._refresh(kit) for kit in self._kits()]

@@ -34,7 +34,7 @@ from hybrisfs.admit.create import DATABASE_FILE, JOURNAL_FOLDER, KEYS_FILE
 from hybrisfs.admit.damaged_database import DamagedDatabase
 from hybrisfs.api.volumes import Rebuilt
 from hybrisfs.chunk_namer import ChunkNamer
-from hybrisfs.environment import make_directory, sync_directory
+from hybrisfs.environment import SYSTEM, make_directory, sync_directory
 from hybrisfs.home import Home
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.members.member_table import MemberTable
@@ -85,18 +85,18 @@ def _make_again(
     step: Callable[[str, int, int], None],
 ) -> None:
     folder = state / REBUILDING_FOLDER
-    make_directory(folder)
+    make_directory(folder, SYSTEM)
     _empty(folder)
     namer = ChunkNamer(keys.dedup)
     Database.create(folder / DATABASE_FILE, config.id)
     with closing(DamagedDatabase(state / DATABASE_FILE, state / JOURNAL_FOLDER, namer)) as old:
-        database = Database(folder / DATABASE_FILE)
+        database = Database(folder / DATABASE_FILE, SYSTEM)
         try:
             members = {one.device: one for one in old.members()}
             members.setdefault(keys.device.device_id, Member(keys.device.public, ""))
             MemberTable(database.rows).introduce(members.values())
             database.rows.set_meta("inviter", old.inviter())
-            journal = Journal(folder / JOURNAL_FOLDER, budget=config.cache_bytes)
+            journal = Journal(folder / JOURNAL_FOLDER, budget=config.cache_bytes, environment=SYSTEM)
             volume = State(database, journal, namer, keys.device)
             with volume.transaction() as tx:
                 fs = FileSystem(tx, volume, owner=(os.getuid(), os.getgid()))
@@ -108,13 +108,13 @@ def _make_again(
         finally:
             database.close()
     (folder / _COMPLETE).touch(mode=0o600)
-    sync_directory(folder)
+    sync_directory(folder, SYSTEM)
 
 
 def _empty(folder: Path) -> None:
     """The folder itself stays: it says that nothing must be signed."""
     (folder / _COMPLETE).unlink(missing_ok=True)
-    sync_directory(folder)
+    sync_directory(folder, SYSTEM)
     for path in folder.iterdir():
         if path.is_dir():
             shutil.rmtree(path)
@@ -145,18 +145,18 @@ def _change_places(state: Path) -> Path:
     The old database goes first and the new one comes last: in between there is none that could be opened.
     """
     aside = state / time.strftime("damaged-%Y%m%dT%H%M%S")
-    make_directory(aside)
+    make_directory(aside, SYSTEM)
     new = state / REBUILDING_FOLDER
     for name in _WITH_DATABASE:
         if (state / name).exists() and (name != JOURNAL_FOLDER or (new / name).exists()):
             (state / name).rename(aside / name)
-            sync_directory(state)
+            sync_directory(state, SYSTEM)
     if (new / JOURNAL_FOLDER).exists():
         (new / JOURNAL_FOLDER).rename(state / JOURNAL_FOLDER)
-        sync_directory(state)
+        sync_directory(state, SYSTEM)
     (new / DATABASE_FILE).rename(state / DATABASE_FILE)
     for folder in (new, aside, state):
-        sync_directory(folder)
+        sync_directory(folder, SYSTEM)
     return aside
 
 

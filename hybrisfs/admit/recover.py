@@ -27,6 +27,7 @@ from hybrisfs.admit.kits import RESERVE_NAME
 from hybrisfs.admit.reserve_log import MAX_ADMISSIONS, ReserveLog
 from hybrisfs.bounded import in_parallel
 from hybrisfs.dispersal.probe import all_names
+from hybrisfs.environment import SYSTEM
 from hybrisfs.home import Home
 from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import VolumeKeys
@@ -86,7 +87,7 @@ def recover_volume(
     if name is not None:
         check_can_join(home, name)
     with contextlib.ExitStack() as stack:
-        sources = _Clouds(CredentialStore(home.credentials), OwnPlaces(home), stack)
+        sources = _Clouds(CredentialStore(home.credentials), OwnPlaces(home, SYSTEM), stack)
         tell("looking for recovery kits")
         sources.open(clouds)
         copies = sources.all_kits()
@@ -263,7 +264,7 @@ def _with_later_epochs(stores: dict[str, Store], secret: KitSecret, grant: Grant
     """The grant with the keys of epochs that began after the kit was renewed last, which members have put on
     the clouds for the reserve. The new machine's own key opens none of these. They are for reading: whether
     their writers still belong to the volume, the log tells."""
-    ring = KeyRing(VolumeKeys(grant.keys, secret.reserve))
+    ring = KeyRing(VolumeKeys(grant.keys, secret.reserve), environment=SYSTEM)
     publics = {device_id_of(public): public for public in grant.members}
     for url, store in stores.items():
         try:
@@ -292,10 +293,12 @@ def _with_later_epochs(stores: dict[str, Store], secret: KitSecret, grant: Grant
 
 def _admit(stores: dict[str, Store], secret: KitSecret, grant: Grant, member: Member) -> None:
     """Have the reserve let the machine in, by an update on the clouds. Raises RecoveryError."""
-    ring = KeyRing(VolumeKeys(grant.keys, secret.reserve), map(device_id_of, grant.former))
+    ring = KeyRing(
+        VolumeKeys(grant.keys, secret.reserve), map(device_id_of, grant.former), environment=SYSTEM
+    )
     need = min(grant.f + 1, len(stores))
     with tempfile.TemporaryDirectory(prefix="hybrisfs-recover-") as folder:
-        reserve = ReserveLog(Path(folder), grant.volume, secret.reserve, ring.segments)
+        reserve = ReserveLog(Path(folder), grant.volume, secret.reserve, ring.segments, SYSTEM)
         try:
             reserve.take(_segments(stores, secret, ring))
             _put(stores, *reserve.admit(member), need)

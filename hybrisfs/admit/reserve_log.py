@@ -14,10 +14,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.environment import Environment
 from hybrisfs.members.members import Member, member_key
 from hybrisfs.state.database import Database
-from hybrisfs.state.updates import UpdateLog
+from hybrisfs.state.updates import LogRows, UpdateLog
 from sync import (
     MAX_CLOCK,
     MAX_OWN_TIPS,
@@ -54,7 +54,7 @@ class ReserveLog:
         volume: bytes,
         reserve: DeviceKey,
         keys: SealKeys,
-        environment: Environment = SYSTEM,
+        environment: Environment,
     ) -> None:
         self._reserve = reserve
         self._time_ns = environment.time_ns
@@ -63,7 +63,9 @@ class ReserveLog:
         path = folder / "reserve.db"
         Database.create(path, volume)
         self._database = Database(path, environment)
-        self._updates = UpdateLog(self._database.rows, environment, Members([reserve.public]), reserve)
+        self._updates = UpdateLog(
+            LogRows(self._database.rows), environment, Members([reserve.public]), reserve
+        )
 
     def close(self) -> None:
         """Let go of the database."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from hybrisfs.dispersal.seal import Sealer
-from hybrisfs.environment import SYSTEM, Environment, sync_directory
+from hybrisfs.environment import Environment, sync_directory
 from hybrisfs.state.checkpoints import StoredSnapshot
 from sync import Buffer, DecodeError
 from sync.checkpoint import Slice
@@ -30,7 +30,7 @@ _HINTS: Final = ".hints"
 class LocalSnapshots:
     """One folder. Thread-safe, as files are written whole and never changed."""
 
-    def __init__(self, directory: Path, sealer: Sealer, environment: Environment = SYSTEM) -> None:
+    def __init__(self, directory: Path, sealer: Sealer, environment: Environment) -> None:
         self._directory = directory
         self.environment: Final = environment
         self._fsync = environment.fsync

@@ -16,7 +16,7 @@ from hybrisfs.dispersal.engine import Cloud, Engine
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.dispersal.upkeep import Upkeep, WrongObject
-from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.environment import Environment
 from hybrisfs.merge.cloud_set import CloudRecord, CloudState, RedundancyRecord
 from hybrisfs.settings.config import MAX_CLOUDS, CloudConfig, VolumeConfig
 from hybrisfs.stores.own_places import ANY_HOME, MARKER_NAME, OwnPlaces
@@ -78,8 +78,8 @@ def open_engine(
     credentials: Credentials,
     sealer: Sealer,
     tables: TableSealer,
-    places: OwnPlaces = ANY_HOME,
-    environment: Environment = SYSTEM,
+    places: OwnPlaces,
+    environment: Environment,
 ) -> Engine:
     """The data plane over the configured clouds."""
     clouds = [open_cloud(one, credentials, places) for one in config.clouds]

@@ -8,17 +8,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, cast
 
 from hybrisfs.api.status import Checkpoint as CheckpointStatus
-from hybrisfs.checkpoint.checkpointer import Checkpointer
-from hybrisfs.checkpoint.compaction import CloudCheckpoint, Compactor
-from hybrisfs.checkpoint.deposit import Depositor, Fetching, NotToBeHadError
-from hybrisfs.checkpoint.intake import Intake
+from hybrisfs.checkpoint.deposit import NotToBeHadError
 from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
 from hybrisfs.clouds.objects import ExpectedCheckpoint
 from hybrisfs.dispersal.errors import CloudsUnavailable, Finding
-from hybrisfs.parts import Clouds, Ground
-from hybrisfs.receive.pull import Puller
-from hybrisfs.sharing.peering import Peering
-from hybrisfs.sharing.sharing import Sharing
+from hybrisfs.parts import Clouds, Ground, open_checkpointing
+from hybrisfs.sharing.following import Following
+from hybrisfs.sharing.links import Links
 from hybrisfs.stages import Pause
 from sync import CheckpointId, DecodeError, Head, Members, decode_head, head_name
 
@@ -36,39 +32,28 @@ class Checkpoints:
     def __init__(
         self,
         ground: Ground,
-        sharing: Sharing,
         clouds: Clouds,
-        peering: Peering,
-        puller: Puller,
+        links: Links,
+        following: Following,
     ) -> None:
         fs = ground.fs
         self._fs = fs
-        self._sharing = sharing
+        self._sharing = sharing = ground.sharing
+        self._following = following
         self._monotonic = ground.fs.environment.monotonic
         self._ring = ground.ring
         self._signals = ground.signals
         self._engine = clouds.engine
-        self._puller = puller
         self._guard = threading.Lock()
         self._looks = False  # from the second step on
         self._heard: dict[bytes, Head] = {}  # by links, the newest of each device
-        volume, keys = sharing.volume, ground.ring.segments
-        snapshots, store = (
-            LocalSnapshots(ground.state / _FOLDER, ground.sealer, fs.environment),
-            _Store(clouds),
-        )
-        depositor = Depositor(volume, keys, snapshots, store)
-        self._fetching = Fetching(volume, keys, snapshots, clouds.engine, peering)
-        self._compactor = Compactor(fs, sharing.device, store, ground.committer, ground.signals)
-        cloud_checkpoint = CloudCheckpoint(fs, snapshots, self._fetching, depositor, self._compactor)
-        intake = Intake(fs, sharing.arrivals, snapshots, self._fetching)
-        intake.taken_in.listen(sharing.checkpoint_taken_in)
-        self.checkpointer = Checkpointer(
-            fs, volume, ground.ring.keys.device, snapshots, intake, cloud_checkpoint
-        )
+        snapshots = LocalSnapshots(ground.folder / _FOLDER, ground.sealer, fs.environment)
+        parts = open_checkpointing(ground, snapshots, _Store(clouds), clouds.engine, links)
+        self._fetching, self._compactor = parts.fetching, parts.compactor
+        self.checkpointer: Final = parts.checkpointer
         self.checkpointer.news.listen(ground.signals.announce)
-        peering.heard.listen(self._hear)
-        self.expected = ExpectedCheckpoint(cloud_checkpoint, depositor)
+        links.heard.listen(self._hear)
+        self.expected = ExpectedCheckpoint(parts.checkpointer.cloud_checkpoint, parts.depositor)
         with fs.state.transaction() as tx:
             self._inviter: bytes = tx.meta("inviter")
             if self._inviter and not len(tx.updates.state.vector):
@@ -83,7 +68,7 @@ class Checkpoints:
 
     def heads(self) -> Mapping[bytes, Head]:
         """The newest head of each device, from clouds and links."""
-        newest = dict(self._puller.heads())
+        newest = dict(self._following.puller.heads())
         with self._guard:
             for device, head in self._heard.items():
                 known = newest.get(device)
@@ -122,7 +107,7 @@ class Checkpoints:
         return Pause(self.checkpointer.machine.limits.look_seconds)
 
     def _look(self) -> None:
-        self._sharing.compare_states()
+        self._following.compare_states()
         if self._signals.transfers_paused:
             return
         before = frozenset(self._sharing.current_members())

@@ -22,7 +22,7 @@ from hybrisfs.clouds.objects import ExpectedObjects, is_only_said
 from hybrisfs.dispersal.engine import Engine, Marker
 from hybrisfs.dispersal.share import parse_share_name, share_name
 from hybrisfs.dispersal.upkeep import Upkeep
-from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.environment import Environment
 from hybrisfs.stages import Pause, Signals, Wake
 from hybrisfs.state.packs import read_pack_near
 from hybrisfs.topic import Topic
@@ -221,7 +221,7 @@ class RecentPuts:
         expected: ExpectedObjects,
         upkeep: Upkeep,
         device: bytes,
-        environment: Environment = SYSTEM,
+        environment: Environment,
     ) -> None:
         self._fs = fs
         self._expected = expected

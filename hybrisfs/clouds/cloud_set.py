@@ -34,10 +34,9 @@ from hybrisfs.merge.cloud_set import (
     read_clouds,
     read_redundancy,
 )
-from hybrisfs.parts import Clouds, Ground, Writing
+from hybrisfs.parts import Clouds, Writing
 from hybrisfs.registers.values import Stamp
 from hybrisfs.settings.config import MAX_CLOUDS, CloudConfig, VolumeConfig
-from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.stages import Pause, Wake
 from hybrisfs.state.state import Transaction
 from hybrisfs.stores.own_places import OwnPlaces
@@ -74,16 +73,14 @@ class CloudSet:
 
     def __init__(
         self,
-        ground: Ground,
-        sharing: Sharing,
         clouds: Clouds,
         maintenance: Maintenance,
         writing: Writing,
         checkpoints: Checkpoints,
         kits: Kits,
     ) -> None:
-        self._ground = ground
-        self._sharing = sharing
+        self._ground = ground = clouds.ground
+        self._sharing = sharing = ground.sharing
         self._clouds = clouds
         self._engine = clouds.engine
         self._maintenance = maintenance
@@ -108,7 +105,7 @@ class CloudSet:
         self._read_only: dict[int, CloudConfig] = {}  # those of them that no register tells of
         self._totals: dict[int, int] = {}
         self._troubles: dict[int, str] = {}
-        self._signposts = Signposts(ground, sharing, clouds.engine)
+        self._signposts = Signposts(ground, clouds.engine)
         self.rewriting = self._rewriting()
         self.values = ValueKeeping(clouds.key_values)
         sharing.arrivals.clouds_changed.listen(self.changed)

@@ -38,9 +38,8 @@ from hybrisfs.merge.cloud_set import (
     CloudState,
     RedundancyRecord,
 )
-from hybrisfs.parts import Clouds, Ground, Writing
+from hybrisfs.parts import Clouds, Writing
 from hybrisfs.settings.config import MAX_CLOUDS, choose_redundancy
-from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.stores.retention import Retentions, keep_deleted, stop_keeping, try_retention
 from hybrisfs.stores.tryout import (
     PROBE_LIMIT,
@@ -67,23 +66,21 @@ class CloudControl:
 
     def __init__(
         self,
-        ground: Ground,
-        sharing: Sharing,
         clouds: Clouds,
         cloud_set: CloudSet,
         maintenance: Maintenance,
         writing: Writing,
     ) -> None:
-        self._ground = ground
+        self._ground = ground = clouds.ground
         self._environment = ground.fs.environment
         self._monotonic = self._environment.monotonic
-        self._sharing = sharing
+        self._sharing = ground.sharing
         self._clouds = clouds
         self._engine = clouds.engine
         self._cloud_set = cloud_set
         self._maintenance = maintenance
         self._writing = writing
-        self._retentions = Retentions(ground.state, self._environment)
+        self._retentions = Retentions(ground.folder, self._environment)
         self._changing = threading.Lock()
 
     def all(self) -> list[Cloud]:
@@ -134,7 +131,7 @@ class CloudControl:
                 return TestedCloud(self._ground.name, tried.cloud, tried.seconds, kept)
         number, record = self._find(which)
         with contextlib.closing(self._opened(number, record)) as store:
-            seconds = dict(try_out(store, environment=self._environment))
+            seconds = dict(try_out(store, self._environment))
             return TestedCloud(self._ground.name, record.name, seconds, self._try(store))
 
     def retain(self, which: str, days: int) -> KeptCloud:
@@ -167,7 +164,7 @@ class CloudControl:
                 raise UsageError(f"{record.name} is to go: nothing is put there any more")
             with contextlib.closing(self._opened(number, record)) as store:
                 mark_place(store, self._ground.config.id, regain=True)
-                try_out(store, partial(self._refuse_same_place, but=number), self._environment)
+                try_out(store, self._environment, partial(self._refuse_same_place, but=number))
             self._cloud_set.prove(number)
             self._writing.look_at_clouds()
             self._clouds.grants.again()
@@ -351,7 +348,7 @@ class CloudControl:
                 prepare_place(store)
                 added.note, added.retention = self._keep(store, days)
             mark_place(store, self._ground.config.id)
-            try_out(store, self._refuse_same_place, self._environment)
+            try_out(store, self._environment, self._refuse_same_place)
         number = cloud_set.sign_new(CloudRecord(chosen, url))
         cloud_set.arrange()
         cloud_set.prove(number, typed=True)

@@ -51,7 +51,8 @@ class CloudObjects:
     """The objects of an open volume. Thread-safe."""
 
     def __init__(self, writing: Writing, fetcher: Fetcher, checkpoint: ExpectedCheckpoint) -> None:
-        ground, sharing, clouds = writing.clouds.ground, writing.sharing, writing.clouds
+        clouds = writing.clouds
+        ground, sharing = clouds.ground, clouds.ground.sharing
         fs, config, keys = ground.fs, ground.config, ground.ring.segments
         signer = sharing.signer
         self.upkeep = upkeep = clouds.engine.upkeep

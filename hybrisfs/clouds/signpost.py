@@ -24,7 +24,6 @@ from hybrisfs.dispersal.engine import Engine
 from hybrisfs.dispersal.probe import Changed, Look
 from hybrisfs.merge.cloud_set import CloudRecord, cloud_key, entries_of, read_clouds, read_redundancy
 from hybrisfs.parts import Ground
-from hybrisfs.sharing.sharing import Sharing
 from sync import DEVICE_ID_SIZE, DecodeError, DeviceKey, Members, SealKeys, Write, head_name
 from sync.codec import Reader, Writer
 from sync.identity import SIGNATURE_SIZE, verify
@@ -84,9 +83,9 @@ _LOOK_SECONDS: Final = 15.0
 class Signposts:
     """Used by one thread."""
 
-    def __init__(self, ground: Ground, sharing: Sharing, engine: Engine) -> None:
+    def __init__(self, ground: Ground, engine: Engine) -> None:
         self._ground = ground
-        self._sharing = sharing
+        self._sharing = ground.sharing
         self._engine = engine
         self._posted: object = None
         self._has_read = False

@@ -255,6 +255,7 @@ class Recorder:
     def __init__(self, home: Home, slots: Slots, environment: Environment) -> None:
         self._home = home
         self._slots = slots
+        self._environment = environment
         self._clock = environment.time
         self._lock = threading.Lock()
         self._histories: dict[str, HealthRecord] = {}
@@ -301,7 +302,7 @@ class Recorder:
                 path = self._file(name)
                 try:
                     if path.parent.is_dir():
-                        history.save(path)
+                        history.save(path, self._environment)
                 except OSError as error:
                     log.warning("cannot keep the history of %s: %s", name, error)
 

@@ -16,6 +16,7 @@ from hybrisfs.admit.recover import recover_volume
 from hybrisfs.api.maintenance import Recovered
 from hybrisfs.api.volumes import CloudUrl, Rebuilt, SecretsOfPlace, TriedPlace, Volume
 from hybrisfs.daemon.interfaces import OpenVolume
+from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import HybrisError, UnknownVolumeError
 from hybrisfs.home import Home
 from hybrisfs.kv import shared
@@ -53,10 +54,12 @@ class LocalVolumes:
 
     def try_place(self, home: Home, url: str, secrets: Mapping[str, str] | None) -> TriedPlace:
         home.prepare()
-        store, places = CredentialStore(home.credentials), OwnPlaces(home)
+        store, places = CredentialStore(home.credentials), OwnPlaces(home, SYSTEM)
         if is_service(url):
             return shared.log_in(url, secrets, store)
-        return try_place(url, store, places) if secrets is None else log_in(url, secrets, store, places)
+        return (
+            try_place(url, store, places, SYSTEM) if secrets is None else log_in(url, secrets, store, places)
+        )
 
     def recover(
         self,
@@ -74,7 +77,7 @@ class LocalVolumes:
         return Recovered(_described(found.config), list(found.missing), found.agreed)
 
     def open(self, home: Home, name: str) -> OpenVolume:
-        return LocalVolume.open(home, name)
+        return LocalVolume.open(home, name, SYSTEM)
 
     def rebuild(self, home: Home, name: str, step: Callable[[str, int, int], None]) -> Rebuilt:
         return rebuild_volume(home, name, step)

@@ -23,6 +23,7 @@ from hybrisfs.core_dumps import forbid_core_dumps
 from hybrisfs.daemon import supervisor
 from hybrisfs.daemon.only_one import end_daemon, only_one
 from hybrisfs.daemon.supervisor import Readiness, clear_mounts, detach, open_folders, supervise, word_to
+from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home, logs_to_journal, watchdog_seconds
 from hybrisfs.polling import readable
@@ -80,7 +81,7 @@ def main(argv: Sequence[str]) -> int:
         listener = inherited_listener(home.socket)
         if listener is not None and end_daemon(home):
             log.info("took over from the daemon that a command had started")
-        with only_one(home.daemon_lock, home.socket if listener is None else None):
+        with only_one(home.daemon_lock, home.socket if listener is None else None, SYSTEM):
             last, pause = supervisor.begin(home, time.time())
             if listener is not None:  # else the supervisor has waited
                 _pause(pause, listener)
@@ -114,7 +115,7 @@ def _run(home: Home, ready: Readiness, listener: socket.socket | None, last: sup
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     os.chdir("/")  # a daemon keeps no file system busy
-    daemon = Daemon(home, LocalVolumes())
+    daemon = Daemon(home, LocalVolumes(), SYSTEM)
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     server = ControlServer(
         home.socket, daemon.handle, listener, ControlLimits.within(descriptors), WAIT_FOR_CLOUDS

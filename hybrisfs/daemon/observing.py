@@ -64,6 +64,7 @@ class Observing:
         self._home = home
         self._slots = slots
         self._facts_of = facts_of
+        self._environment = environment
         self._pages = PageOpener(home, environment)
         self._desktop = desktop or Desktop(self._pages.open)
         self._watched: dict[str, _Watched] = {}
@@ -159,7 +160,7 @@ class Observing:
             return
         path = self._home.runtime / _STATUS_FILE
         try:
-            replace_file(path, told + b"\n")
+            replace_file(path, told + b"\n", self._environment)
         except OSError as error:
             log.debug("%s cannot be written: %s", path, error.strerror)
             return

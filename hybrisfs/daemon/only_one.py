@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.environment import Environment
 from hybrisfs.errors import DaemonError
 from hybrisfs.home import Home
 from hybrisfs.polling import readable
@@ -31,7 +31,7 @@ _LOOK_EVERY: Final = 0.05  # seconds
 class ProcessLock:
     """The lock at *path*, for one thread of one process; closed with `release` or at the process's end."""
 
-    def __init__(self, path: Path, environment: Environment = SYSTEM) -> None:
+    def __init__(self, path: Path, environment: Environment) -> None:
         """Raises `OSError`."""
         self._sleep = environment.sleep
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -92,7 +92,7 @@ def is_stopped(pid: int) -> bool:
 
 
 @contextlib.contextmanager
-def only_one(path: Path, socket: Path | None, environment: Environment = SYSTEM) -> Iterator[None]:
+def only_one(path: Path, socket: Path | None, environment: Environment) -> Iterator[None]:
     """Hold the lock that makes this the home's only daemon; waits for one that is just stopping.
 
     Raises `DaemonError` when another daemon answers on *socket*, or does not end in time. None: the socket

@@ -61,7 +61,7 @@ from hybrisfs.daemon.slots import Slot, Slots
 from hybrisfs.daemon.supervisor import Life
 from hybrisfs.daemon.wanted_mounts import WantedMount, WantedMounts
 from hybrisfs.dispersal.errors import CloudsUnavailable, DispersalError
-from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.environment import Environment
 from hybrisfs.errors import DamagedError, HybrisError, UnavailableError, UnknownVolumeError, UsageError
 from hybrisfs.fuse import clear_stale
 from hybrisfs.home import Home
@@ -81,7 +81,7 @@ _QUICKSTART_CLOUDS: Final = ("cloud-1", "cloud-2", "cloud-3")
 class Daemon:
     """All volumes of one user. `handle` may be called from many threads at once."""
 
-    def __init__(self, home: Home, kind: VolumeKind, environment: Environment = SYSTEM) -> None:
+    def __init__(self, home: Home, kind: VolumeKind, environment: Environment) -> None:
         self._home = home
         self._kind = kind
         self._environment = environment

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from hybrisfs.daemon.only_one import ProcessLock, answers, holder
+from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import DaemonError
 from hybrisfs.home import Home
 from hybrisfs.polling import readable
@@ -56,7 +57,7 @@ def supervise(home: Home, ready: Readiness) -> int:
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
     os.chdir("/")
-    with ProcessLock(home.supervisor_lock) as lock:
+    with ProcessLock(home.supervisor_lock, SYSTEM) as lock:
         _take_over(lock, home.supervisor_lock)
         return _Supervisor(home).run(ready)
 
@@ -107,7 +108,7 @@ class _Supervisor:
         while time.monotonic() < end:
             if self._told_to_stop(min(_LOOK_EVERY, max(0.0, end - time.monotonic()))):
                 return False
-        with ProcessLock(self._home.start_lock) as starting:
+        with ProcessLock(self._home.start_lock, SYSTEM) as starting:
             if not starting.acquire(lambda: not self._told_to_stop(0.0)):
                 return False
             if answers(self._home.socket):
@@ -184,7 +185,7 @@ def _abort_mounts(home: Home) -> None:
     from hybrisfs.daemon.wanted_mounts import WantedMounts
     from hybrisfs.fuse import abort
 
-    for name, mount in WantedMounts(home.state).all().items():
+    for name, mount in WantedMounts(home.state, SYSTEM).all().items():
         try:
             if abort(mount.directory):
                 log.warning("%s: the killed daemon could not end before its mount was aborted", name)
@@ -201,7 +202,7 @@ def clear_mounts(home: Home) -> None:
     from hybrisfs.daemon.wanted_mounts import WantedMounts
     from hybrisfs.fuse import clear_stale
 
-    for name, mount in WantedMounts(home.state).all().items():
+    for name, mount in WantedMounts(home.state, SYSTEM).all().items():
         try:
             if clear_stale(mount.directory):
                 log.warning("%s: removed the dead mount at %s", name, mount.directory)
@@ -214,7 +215,7 @@ def open_folders(home: Home) -> int:
     from hybrisfs.daemon.wanted_mounts import WantedMounts, unlock
 
     failed = 0
-    for name, mount in WantedMounts(home.state).all().items():
+    for name, mount in WantedMounts(home.state, SYSTEM).all().items():
         try:
             unlock(mount.directory)
         except OSError as error:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from hybrisfs.environment import SYSTEM, Environment, replace_file
+from hybrisfs.environment import Environment, replace_file
 from hybrisfs.fuse.mounting import mounted_device
 
 __all__ = ["Beside", "WantedMount", "WantedMounts", "is_locked", "locked_below", "unlock"]
@@ -42,7 +42,7 @@ class WantedMount:
 class WantedMounts:
     """The record of wanted mounts in the folder `state`. Safe to use from several threads of one process."""
 
-    def __init__(self, state: Path, environment: Environment = SYSTEM) -> None:
+    def __init__(self, state: Path, environment: Environment) -> None:
         self._environment = environment
         self._path = state / "mounts.json"
         self._lock = threading.Lock()

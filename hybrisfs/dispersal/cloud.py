@@ -130,7 +130,7 @@ class CloudPort:
         self._throttle = throttle
         self._stall = timing.stall
         self._clock = environment.monotonic
-        self._timers = timing.clock or environment.monotonic
+        self._timers = environment.monotonic
         self._health = CloudHealth(environment.monotonic)
         self._no_deletion, self._no_deletion_until = "", float("-inf")
         self._workers = CloudWorkers(

@@ -30,7 +30,7 @@ class Clouds:
         self.first_pause = timing.timers.first_pause
         self.start_patience = timing.timers.start_patience
         self._ranking = Ranking(timing.timers, environment)
-        self.operations = Operations(timing.clock or environment.monotonic)
+        self.operations = Operations(environment.monotonic)
         self.throttle = Throttle(environment)
         self.chance: Final = environment.chance()
         self._environment = environment

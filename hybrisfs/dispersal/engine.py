@@ -23,7 +23,7 @@ from hybrisfs.dispersal.traffic import CloudTraffic
 from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.dispersal.values import Values
 from hybrisfs.dispersal.writer import Placement, Write
-from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.environment import Environment
 from hybrisfs.topic import Topic
 from sync.codec import Buffer
 
@@ -56,7 +56,7 @@ class Engine:
         tables: TableSealer,
         *,
         timing: Timing | None = None,
-        environment: Environment = SYSTEM,
+        environment: Environment,
     ) -> None:
         self.environment: Final = environment
         self._f = f

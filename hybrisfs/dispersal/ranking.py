@@ -93,7 +93,6 @@ class Timing:
     get: float = 60.0  # for an object, a share that is checked, or one look at a bad cloud
     stall: float = 30.0  # a call at a standstill for longer makes its cloud count as down
     close: float = 3.0  # for running calls to end when the engine is closed
-    clock: Callable[[], float] | None = None  # by which calls and operations are timed; the environment's
     timers: TimerBounds = field(default_factory=TimerBounds)
 
 

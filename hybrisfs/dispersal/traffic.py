@@ -15,7 +15,7 @@ from typing import Final
 from backends.pacing import Pacer
 from hybrisfs.dispersal.counting import Request
 from hybrisfs.dispersal.ranking import Operation
-from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.environment import Environment
 
 __all__ = ["CloudTraffic", "Counters", "CountingPacer", "Traffic", "Transfer"]
 
@@ -76,7 +76,7 @@ class _Call:
 class Traffic:
     """Counts for one cloud. Thread-safe."""
 
-    def __init__(self, environment: Environment = SYSTEM) -> None:
+    def __init__(self, environment: Environment) -> None:
         self._clock = environment.monotonic
         self._lock = threading.Lock()
         self._requests = {"put": 0, "get": 0, "list": 0, "delete": 0}

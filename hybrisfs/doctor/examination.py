@@ -15,6 +15,7 @@ from hybrisfs.doctor.check import Finding, bad, ok
 from hybrisfs.doctor.clouds import examine_clouds
 from hybrisfs.doctor.machine import examine_disk, examine_limits, examine_links
 from hybrisfs.doctor.mounts import examine_fuse, examine_mounts
+from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home
 from hybrisfs.keys import VolumeKeys
@@ -30,7 +31,7 @@ __all__ = ["examine", "examine_roles"]
 
 def examine(home: Home) -> Iterator[Finding]:
     """What there is to say about this machine and the volumes on it."""
-    wanted = WantedMounts(home.state).all()
+    wanted = WantedMounts(home.state, SYSTEM).all()
     places = [mount.directory for mount in wanted.values()] or [home.default_mountpoint]
     for_others = any(mount.allow_other for mount in wanted.values())
     yield from examine_fuse(places, home.default_mountpoint.parent, for_others=for_others)
@@ -46,7 +47,7 @@ def examine(home: Home) -> Iterator[Finding]:
     yield from examine_roles(home, [volume.name for volume in volumes])
     ports = {volume.name: volume.links.port for volume in volumes}
     yield from examine_links(ports, daemon_runs=answers(home.socket))
-    yield from examine_clouds(volumes, CredentialStore(home.credentials), OwnPlaces(home))
+    yield from examine_clouds(volumes, CredentialStore(home.credentials), OwnPlaces(home, SYSTEM))
 
 
 _LIMITS: Final = {

@@ -78,7 +78,8 @@ class Collector:
     ) -> None:
         fs, signals, clouds = ground.fs, ground.signals, writing.clouds
         self._fs = fs
-        self._sharing = sharing = writing.sharing
+        self._following = writing.following
+        self._sharing = sharing = ground.sharing
         self._writing = writing
         self._fetcher = fetcher
         self._thinner = thinner
@@ -339,7 +340,7 @@ class Collector:
         """Add what is to be waited for."""
         collection.due_packs, collection.due_bytes = self._due()
         collection.undeletable = sum(self.undeletable().values())
-        known = {bytes.fromhex(one.id): one for one in self._sharing.devices()}
+        known = {bytes.fromhex(one.id): one for one in self._following.devices()}
         for device, since in sorted(self.awaited().items()):
             one = known.get(device)
             name, seen = (device.hex()[:8], None) if one is None else (one.name, one.seen)

@@ -21,7 +21,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
-from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.environment import Environment
 from hybrisfs.errors import DamagedError, HybrisError, NewerFormatError
 from hybrisfs.kv.errors import DAMAGE_ADVICE
 from hybrisfs.kv.record import KeyMetadata
@@ -42,7 +42,7 @@ _SNAPSHOT_CACHE_KIB: Final = 256  # each page is read once
 class MetadataDatabase:
     """An open database. `writer` is for one thread at a time, `reader` for any."""
 
-    def __init__(self, path: Path, environment: Environment = SYSTEM) -> None:
+    def __init__(self, path: Path, environment: Environment) -> None:
         self.path = path
         self._time = environment.time
         self._closed = False

@@ -22,7 +22,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 import urllib3
 
-from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.environment import Environment
 from hybrisfs.errors import HybrisError
 from hybrisfs.kv.etcd_requests import (
     Authenticated,
@@ -78,7 +78,7 @@ class EtcdClient(MetadataService):
         url: ServiceUrl,
         access: Access,
         timeout: float,
-        environment: Environment = SYSTEM,
+        environment: Environment,
         root: str = "",
     ) -> None:
         """*root* is what all keys begin with, after the prefix that the URL names."""

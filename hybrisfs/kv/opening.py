@@ -362,7 +362,7 @@ class KeyValues:
             if self._store is None:
                 if not self._path.exists():
                     MetadataDatabase.create(self._path, new_store_id(self._key))
-                    sync_directory(self._path.parent)
+                    sync_directory(self._path.parent, self._environment)
                 self._store = DeviceStore(
                     self._path,
                     self._values,
@@ -398,11 +398,11 @@ class KeyValues:
             rebuilt = self._path.with_name(f"{_FILE}.rebuilt")
             for file in self._path.parent.glob(f"{rebuilt.name}*"):
                 file.unlink()
-            salvaged = salvage(aside / _FILE, rebuilt, new_store_id(self._key))
+            salvaged = salvage(aside / _FILE, rebuilt, new_store_id(self._key), self._environment)
             for file in self._files()[1:]:
                 file.unlink()  # they would be taken for the log of the new database
             rebuilt.rename(self._path)
-            sync_directory(self._path.parent)
+            sync_directory(self._path.parent, self._environment)
         return aside, salvaged
 
     def _files(self) -> list[Path]:

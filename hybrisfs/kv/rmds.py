@@ -19,7 +19,7 @@ from typing import Final, cast
 
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.values import Values
-from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.environment import Environment
 from hybrisfs.errors import DamagedError, HybrisError
 from hybrisfs.kv.containers import ANYBODY, Authority
 from hybrisfs.kv.database import MetadataDatabase
@@ -56,7 +56,7 @@ class DeviceMetadata:
     after any other failure it may have been, and nothing is written until the store is opened again.
     """
 
-    def __init__(self, path: Path, environment: Environment = SYSTEM) -> None:
+    def __init__(self, path: Path, environment: Environment) -> None:
         self._environment = environment
         self._chance = environment.chance()
         self._database = MetadataDatabase(path, environment)
@@ -437,7 +437,7 @@ class DeviceStore(KeyValueStore):
         key: bytes,
         redundancy: Redundancy,
         *,
-        environment: Environment = SYSTEM,
+        environment: Environment,
         authority: Authority = ANYBODY,
     ) -> None:
         """*path* is the metadata database, *key* the 32 bytes that everything is sealed with.

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from hybrisfs.dispersal.upkeep import Upkeep
+from hybrisfs.environment import Environment
 from hybrisfs.errors import DamagedError, HybrisError
 from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.errors import DAMAGE_ADVICE
@@ -44,7 +45,7 @@ class Salvaged(NamedTuple):
     """Records that could be found, but not read."""
 
 
-def salvage(damaged: Path, target: Path, fresh_store: bytes) -> Salvaged:
+def salvage(damaged: Path, target: Path, fresh_store: bytes, environment: Environment) -> Salvaged:
     """Make a new database at *target* of what can be read of *damaged*.
 
     When not even the id of its store can be, it is an empty one with the id *fresh_store*.
@@ -54,8 +55,8 @@ def salvage(damaged: Path, target: Path, fresh_store: bytes) -> Salvaged:
         MetadataDatabase.create(target, store or fresh_store)
         entries, lost = old.entries() if store else ({}, 0)
         names = old.containers() if store else {}
-    _fill(target, names, entries)
-    metadata = DeviceMetadata(target)
+    _fill(target, names, entries, environment)
+    metadata = DeviceMetadata(target, environment)
     try:
         metadata.skip_writes()
     finally:
@@ -63,7 +64,12 @@ def salvage(damaged: Path, target: Path, fresh_store: bytes) -> Salvaged:
     return Salvaged(bool(store), sum(entry.live for entry in entries.values()), lost)
 
 
-def _fill(target: Path, names: dict[int, str], entries: dict[tuple[int, bytes], KeyMetadata]) -> None:
+def _fill(
+    target: Path,
+    names: dict[int, str],
+    entries: dict[tuple[int, bytes], KeyMetadata],
+    environment: Environment,
+) -> None:
     highest = max((entry.objects for entry in entries.values()), default=0)
     held = Counter[int]()
     for entry in entries.values():
@@ -75,7 +81,7 @@ def _fill(target: Path, names: dict[int, str], entries: dict[tuple[int, bytes], 
             name += "-"
         names[number] = name
         taken.add(name)
-    with contextlib.closing(MetadataDatabase(target)) as database:
+    with contextlib.closing(MetadataDatabase(target, environment)) as database:
         connection = database.writer
         connection.execute("BEGIN IMMEDIATE")
         connection.executemany("INSERT INTO container VALUES (?, ?)", names.items())

@@ -59,7 +59,7 @@ from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
 from typing import Final, NamedTuple
 
-from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.environment import Environment
 from hybrisfs.errors import DamagedError, HybrisError
 from hybrisfs.kv.errors import ConditionNotMetError
 from hybrisfs.kv.metadata import Change, Garbage, Listed, Owed
@@ -122,7 +122,7 @@ class ServiceMetadata:
         client: MetadataService,
         debts: DeviceMetadata,
         device: bytes,
-        environment: Environment = SYSTEM,
+        environment: Environment,
     ) -> None:
         """*device* is the id of this machine. *debts*: a database here that remembers what clouds have yet to
         delete. It and the client are closed with this. Raises ServiceError."""

@@ -81,9 +81,7 @@ class Owner(NamedTuple):
     """The keys that seal values."""
 
 
-def connect(
-    url: str, credentials: Credentials, environment: Environment = SYSTEM, root: str = ""
-) -> MetadataService:
+def connect(url: str, credentials: Credentials, environment: Environment, root: str = "") -> MetadataService:
     """The client for a service, all keys of which begin with *root*. Asks nothing yet. Raises UsageError, and
     HybrisError when the secrets cannot be read."""
     place = ServiceUrl.parse(url)
@@ -157,8 +155,8 @@ class SharedStores:
         path = self._database(url)
         if not path.exists():
             MetadataDatabase.create(path, bytes(STORE_ID_SIZE))
-            sync_directory(path.parent)
-        debts = DeviceMetadata(path)
+            sync_directory(path.parent, self._environment)
+        debts = DeviceMetadata(path, self._environment)
         try:
             metadata = ServiceMetadata(client, debts, owner.device, self._environment)
         except BaseException:
@@ -260,7 +258,7 @@ def describe_secrets(url: str, store: CredentialStore) -> SecretsOfPlace:
 def log_in(url: str, secrets: Mapping[str, str] | None, store: CredentialStore) -> TriedPlace:
     """Ask a service with these secrets, None: with those that there are, and keep them when it answers.
     Raises HybrisError."""
-    client = connect(url, store if secrets is None else _Given(Secrets(secrets)))
+    client = connect(url, store if secrets is None else _Given(Secrets(secrets)), SYSTEM)
     with contextlib.closing(client):
         began = time.monotonic()
         client.check()

@@ -20,7 +20,7 @@ from typing import Final
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.values import Values
-from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.environment import Environment
 from hybrisfs.errors import UsageError
 from hybrisfs.kv.collect import Collector
 from hybrisfs.kv.containers import ANYBODY, Authority, Key, KeyFacts, Source, Versioned, edited
@@ -103,7 +103,7 @@ class KeyValueStore:
         sealer: ValueSealer,
         redundancy: Redundancy,
         *,
-        environment: Environment = SYSTEM,
+        environment: Environment,
         authority: Authority = ANYBODY,
     ) -> None:
         """*metadata* are closed with the store. *authority* is asked before anything is

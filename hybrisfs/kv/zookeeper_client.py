@@ -30,7 +30,7 @@ from kazoo.exceptions import (
     RolledBackError,
 )
 
-from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.environment import Environment
 from hybrisfs.kv.service import (
     Compare,
     KeyValue,
@@ -111,7 +111,7 @@ class ZookeeperClient(MetadataService):
         url: ServiceUrl,
         access: Access,
         timeout: float,
-        environment: Environment = SYSTEM,
+        environment: Environment,
         root: str = "",
     ) -> None:
         """*root* is what all keys begin with, after the prefix that the URL names. Asks nothing yet."""

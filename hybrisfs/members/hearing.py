@@ -8,7 +8,7 @@ of an update is decided by what that update had seen.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
+from typing import Final
 
 from hybrisfs.kinds import ADMISSION, EVIDENCE, MEMBER, VOTE
 from hybrisfs.members.evidence import Misdeed, evidence_key
@@ -26,10 +26,10 @@ from hybrisfs.members.removal import (
 )
 from hybrisfs.members.role_table import Roles
 from hybrisfs.members.roles import Role
-from hybrisfs.state.database import RowWriter
 from hybrisfs.state.members import Membership, devices_from_the_beginning
 from hybrisfs.state.registers import Said, all_values, said_of_kind
-from hybrisfs.state.stored_log import devices_of_branches, vector_of
+from hybrisfs.state.stored_log import devices_of_branches
+from hybrisfs.state.updates import LogRows
 from sync import VersionVector
 
 __all__ = ["Hearing", "VectorOf", "by_member_register", "is_by_member_register"]
@@ -48,13 +48,12 @@ def is_by_member_register(key: bytes) -> bool:
 
 
 class Hearing:
-    """Reads what was said. `vector_of` may be set once there is a log, `roles` once the roles of devices are
-    known."""
+    """Reads what was said."""
 
-    def __init__(self, database: RowWriter) -> None:
-        self._db = database
-        self.vector_of: VectorOf = partial(vector_of, database)
-        self.roles: Roles | None = None
+    def __init__(self, rows: LogRows, roles: Roles) -> None:
+        self._db = rows.database
+        self._vector_of: VectorOf = rows.vector_of
+        self.roles: Final = roles
         self._basis: object = None
         self._outcome = NO_VOTES
 
@@ -65,9 +64,9 @@ class Hearing:
         if not votes:
             return NO_VOTES
         first = founders(self._db)
-        basis = votes, *self._others(), self._everybody(), first, self._readers(None, self.vector_of)
+        basis = votes, *self._others(), self._everybody(), first, self._readers(None, self._vector_of)
         if basis != self._basis:
-            facts = self._facts(*basis, self.vector_of)
+            facts = self._facts(*basis, self._vector_of)
             verdict = judge(facts)
             voted = {accused for accused, _ in facts.votes}
             left = facts.roster.devices & voted - verdict.out
@@ -77,7 +76,7 @@ class Hearing:
     @property
     def said_of_roles(self) -> int:
         """Rises with all that is said of roles, which is known here before the database has it."""
-        return 0 if self.roles is None else self.roles.count
+        return self.roles.count
 
     def knows(self, device: bytes) -> bool:
         """Whether the log has the admission or an update of a device, or the device is here from the
@@ -90,10 +89,10 @@ class Hearing:
 
     def verdict_with(self, voter: bytes, accused: Iterable[bytes], stance: Stance, clock: int) -> Verdict:
         """The outcome if *voter* took that stance about all *accused*, in an update with that clock."""
-        readers = self._readers(None, self.vector_of)
+        readers = self._readers(None, self._vector_of)
         first = founders(self._db)
         facts = self._facts(
-            said_of_kind(self._db, VOTE), *self._others(), self._everybody(), first, readers, self.vector_of
+            said_of_kind(self._db, VOTE), *self._others(), self._everybody(), first, readers, self._vector_of
         )
         votes = {**facts.votes, **{(one, voter): Cast(stance, clock) for one in accused}}
         return judge(facts._replace(votes=votes))
@@ -130,8 +129,6 @@ class Hearing:
     def _readers(self, seen: VersionVector | None, vector_of: VectorOf) -> frozenset[bytes]:
         """The devices that only read, for an update that has seen so much; None: for all that is known."""
         roles = self.roles
-        if roles is None:
-            return frozenset()
         return frozenset(one for one in roles.devices() if roles.role(one, seen, vector_of) is not Role.FULL)
 
     def _everybody(self) -> dict[bytes, bytes]:

@@ -35,7 +35,6 @@ from hybrisfs.kinds import ADMISSION, BALLOT, EVIDENCE, ID, MEMBER, PROPOSAL, SI
 from hybrisfs.members.hearing import Hearing, VectorOf, by_member_register, is_by_member_register
 from hybrisfs.members.members import Member, member_key
 from hybrisfs.members.removal import Stance, decode_vote
-from hybrisfs.members.role_table import Roles
 from hybrisfs.recovery.record import SignedKit
 from hybrisfs.registers.ballots import Ballot, Book, Proposal, Stray, ballot_key, proposal_key
 from hybrisfs.registers.values import Stamp
@@ -75,11 +74,10 @@ class End(Enum):
 class Minutes:
     """What was said."""
 
-    def __init__(self, database: RowWriter, roles: Roles | None = None) -> None:
+    def __init__(self, database: RowWriter, hearing: Hearing) -> None:
         self._db = database
-        self._roles = roles
-        self._hearing = Hearing(database)
-        self._hearing.roles = roles
+        self._roles = hearing.roles
+        self._hearing = hearing
 
     def note(self, stamp: Stamp, key: bytes, value: bytes | None, *, begins: bool = False) -> None:
         """An update has written this to a register of a kind with `Trait.SAID`. *begins*: it is not known
@@ -102,14 +100,13 @@ class Minutes:
         note_said(self._db, Said(key, stamp.branch, stamp.clock, said), begins=begins)
         if not once:
             forget_older(self._db, key, stamp.branch, _KEPT)
-        if self._roles is not None and key[0] in _KIN:
+        if key[0] in _KIN:
             self._roles.forget()
 
     def rename(self, rename: Rename) -> None:
         """A branch of the log has another name now, above a clock."""
         rename_said(self._db, rename)
-        if self._roles is not None:
-            self._roles.forget()
+        self._roles.forget()
 
     def judge(
         self, author: bytes, seen: VersionVector, packs: Iterable[bytes], vector_of: VectorOf

@@ -31,14 +31,15 @@ __all__ = ["ConflictResolution", "Sparing"]
 
 
 class ConflictResolution:
-    """`InodeTable.resolve` of a volume with several devices."""
+    """Of a volume with several devices: only updates of others make conflicts."""
 
     def __init__(self, fs: FileSystem, arrivals: Arrivals) -> None:
         self._fs = fs
         self._nodes = Nodes(fs)
         self._arrivals = arrivals
 
-    def __call__(self, tx: Transaction, inode: Inode, intent: Intent) -> None:
+    def resolve(self, tx: Transaction, inode: Inode, intent: Intent) -> None:
+        """Called before this device changes a node that is part of a conflict."""
         if inode.orphan:
             if intent is Intent.WRITE and inode.ino in self._fs.inodes.lost_names:
                 self._name_again(tx, inode)

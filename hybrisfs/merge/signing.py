@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable
+from typing import Protocol
 
 from hybrisfs.environment import Environment
 from hybrisfs.errors import HybrisError
@@ -41,12 +42,19 @@ def is_limited() -> HybrisError:
     )
 
 
+class LostUpdates(Protocol):
+    """Own updates that this device has lost."""
+
+    @property
+    def under_way(self) -> bool:
+        """Whether they are still to come back."""
+
+
 class Signer:
     """Signs transactions of this device."""
 
-    def __init__(self, environment: Environment, waits: Callable[[], bool] = lambda: False) -> None:
-        """*waits*: tells whether own updates that this device has lost are still to come back."""
-        self._waits = waits
+    def __init__(self, environment: Environment, lost: LostUpdates) -> None:
+        self._lost = lost
         self.signed = Topic[[]]()
         """There is an own update more; told within the transaction."""
         self._time_ns = environment.time_ns
@@ -102,7 +110,7 @@ class Signer:
         """Raises HybrisError when an update signed now would not follow the last one of this device."""
         if tx.registers.roles.are_awaited(tx.updates.device):
             raise only_reads()
-        if self._waits():
+        if self._lost.under_way:
             raise HybrisError(
                 "this cannot be done yet",
                 "the volume was rebuilt, and its log is not back from the clouds",
@@ -117,7 +125,7 @@ class Signer:
 
     def may_plead(self, tx: Transaction) -> bool:
         """Whether it may sign that it should be kept, if it is suspended."""
-        return not self._waits() and not tx.registers.roles.are_awaited(tx.updates.device)
+        return not self._lost.under_way and not tx.registers.roles.are_awaited(tx.updates.device)
 
     def role(self, tx: Transaction) -> Role:
         """What this device may do."""

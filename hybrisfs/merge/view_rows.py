@@ -210,7 +210,7 @@ def begin_node(tx: Transaction, fs: FileSystem, inode: Inode, former: bytes) -> 
     """Make a file with one name, which was node *former* or a copy of it, a node of its own in the next
     update."""
     directory = fs.inodes.find(tx, tx.places.parent_of(inode.ino))
-    fs.inodes.give_new_id(tx, inode, None if directory is None else fs.borders.inside(tx, directory))
+    fs.inodes.give_new_id(tx, inode, None if directory is None else fs.borders.inside(tx, directory.id))
     inode.attr_stamp = inode.content_stamp = 0
     fs.inodes.touch(inode)
     for key in (place_key(inode.id, 0), attr_key(inode.id), content_key(inode.id)):

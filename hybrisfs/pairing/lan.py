@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.environment import Environment
 from hybrisfs.pairing.code import Address
 from hybrisfs.pairing.exchange import Deliver
 from hybrisfs.pairing.handshake import MAX_MESSAGE
@@ -136,7 +136,7 @@ class Connection:
 class Listener:
     """The inviter's port, on all addresses of this machine; open from construction to `close`."""
 
-    def __init__(self, environment: Environment = SYSTEM) -> None:
+    def __init__(self, environment: Environment) -> None:
         """Raises OSError when no port can be opened."""
         try:
             self._socket = socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
@@ -211,7 +211,7 @@ class Listener:
 class Dialer:
     """The joiner's side: a thread per address tries again and again to reach the inviter and says *hello*."""
 
-    def __init__(self, hello: bytes, deliver: Deliver, environment: Environment = SYSTEM) -> None:
+    def __init__(self, hello: bytes, deliver: Deliver, environment: Environment) -> None:
         self._hello = hello
         self._environment = environment
         self._limits = environment.limits.of(LanLimits)

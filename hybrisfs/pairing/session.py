@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from backends.store import Store
-from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.environment import Environment
 from hybrisfs.errors import UsageError
 from hybrisfs.pairing.code import PairingCode, invite_id
 from hybrisfs.pairing.errors import PairingError
@@ -87,7 +87,7 @@ def run_inviter(
     stop: threading.Event,
     *,
     mdns: bool = True,
-    environment: Environment = SYSTEM,
+    environment: Environment,
 ) -> Admitted:
     """Wait for a joiner until the code expires, have it confirmed, and let it in.
 
@@ -137,7 +137,7 @@ def run_joiner(
     timeout: float,
     lan: bool = True,
     mdns: bool = True,
-    environment: Environment = SYSTEM,
+    environment: Environment,
 ) -> Joined:
     """Find the inviter, and take what it grants to *device*, which calls itself *name*.
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.environment import Environment
 from hybrisfs.peers.connector import Connector
 from hybrisfs.peers.frames import CHUNK_ID_SIZE, INSTANCE_SIZE, MAX_BEACON, Hello, Parting
 from hybrisfs.peers.handshakes import Handshakes, Meeting
@@ -61,7 +61,8 @@ class PeerService:
         members: Members,
         callbacks: PeerCallbacks,
         settings: PeerSettings | None = None,
-        environment: Environment = SYSTEM,
+        *,
+        environment: Environment,
     ) -> None:
         """No port is open and no thread runs before `start`."""
         self._identity = identity

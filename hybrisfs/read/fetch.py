@@ -11,11 +11,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, Protocol
 
 from hybrisfs.bounded import in_groups
 from hybrisfs.dispersal.errors import ChunkUnavailable
@@ -42,7 +42,11 @@ _DEVICE_SECONDS: Final = 5.0  # that other devices may be silent when they are a
 _REFUTED: Final = 3  # chunks that are not in a pack: its other ones are not looked for there
 
 
-AskDevices: TypeAlias = Callable[[Sequence[bytes], float], list[bytes | None]]
+class LinkedDevices(Protocol):
+    """The devices that this one is linked with."""
+
+    def fetch_chunks(self, identities: Sequence[bytes], patience: float) -> Sequence[bytes | None]:
+        """Chunks by their ids, or None where no device has it; they may be silent for so many seconds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,11 +80,9 @@ class Fetcher:
         fs: FileSystem,
         clouds: PackClouds,
         signals: Signals,
-        ask_devices: AskDevices | None = None,
+        devices: LinkedDevices,
     ) -> None:
-        """*ask_devices* brings chunks by their ids from other devices, or None where none has it; they may be
-        silent for so many seconds. While transfers are paused, only chunks that a caller asks for are
-        fetched."""
+        """While transfers are paused, only chunks that a caller asks for are fetched."""
         self.limits = fs.environment.limits.of(FetchLimits)
         """They may be others at any moment."""
         self._fs = fs
@@ -88,7 +90,7 @@ class Fetcher:
         self._wait = fs.environment.wait
         self._clouds = clouds
         self._signals = signals
-        self._ask_devices = ask_devices
+        self._devices = devices
         self._closing = False
         self._guard = threading.Lock()
         self._under_way: dict[int, Future[bytes]] = {}
@@ -303,10 +305,8 @@ class Fetcher:
     def _ask(self, run: Sequence[ChunkRef]) -> dict[int, bytes]:
         """The chunks that other devices have, by number."""
         got: dict[int, bytes] = {}
-        if self._ask_devices is None:
-            return got
         for refs in asked_at_once(run, self.limits.asked_bytes):
-            answers = self._ask_devices([ref.id for ref in refs], _DEVICE_SECONDS)
+            answers = self._devices.fetch_chunks([ref.id for ref in refs], _DEVICE_SECONDS)
             found = {ref.number: data for ref, data in zip(refs, answers, strict=True) if data is not None}
             if not found:
                 break  # there is no link, or nobody has what was written then

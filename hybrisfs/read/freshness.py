@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.environment import Environment
 from hybrisfs.errors import failure
 
 __all__ = ["Freshness", "FreshnessLimits", "OtherDevices", "only_writes"]
@@ -58,7 +58,7 @@ class OtherDevices(Protocol):
 class Freshness:
     """Holds up what must wait. Its methods may be called from any thread, and return at once."""
 
-    def __init__(self, others: OtherDevices, environment: Environment = SYSTEM) -> None:
+    def __init__(self, others: OtherDevices, environment: Environment) -> None:
         self.blocks = False
         """Whether programs wait, or are only warned."""
         self._others = others

@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import IO, Any, Final, TypeAlias
 
-from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.environment import Environment
 from hybrisfs.merge.authority import void
 from hybrisfs.polling import readable
 from hybrisfs.process import without_collections
@@ -110,7 +110,7 @@ class UpdateCheck:
 class UpdateChecker:
     """Checks updates. May be called from several threads."""
 
-    def __init__(self, environment: Environment = SYSTEM) -> None:
+    def __init__(self, environment: Environment) -> None:
         self._lock = threading.Lock()
         self._environment = environment
         self._limits = environment.limits.of(CheckLimits)

@@ -39,7 +39,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from hybrisfs.environment import make_directory, replace_file
+from hybrisfs.environment import SYSTEM, make_directory, replace_file
 from hybrisfs.errors import DamagedError, NewerFormatError, UnknownVolumeError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.peers.settings import PeerSettings, format_address, parse_address
@@ -146,13 +146,13 @@ class VolumeConfig:
     def save(self, home: Home) -> None:
         """Write the file, whole or not at all."""
         folder = home.volume_config(self.name)
-        make_directory(folder)
+        make_directory(folder, SYSTEM)
         facts = msgspec.to_builtins(_entries(self))
         for cloud, written in zip(self.clouds, facts["clouds"], strict=True):
             written.update(cloud.unknown)
         for name, value in self.unknown.items():
             facts[name] = facts[name] | value if name in _NESTED else value
-        replace_file(folder / _FILE, f"{json.dumps(facts, indent=2)}\n".encode())
+        replace_file(folder / _FILE, f"{json.dumps(facts, indent=2)}\n".encode(), SYSTEM)
 
     @staticmethod
     def load(home: Home, name: str) -> VolumeConfig:

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 from jeepney import DBusAddress, MessageType, Properties
 from jeepney.io.blocking import open_dbus_connection
@@ -138,10 +138,17 @@ class TransferSettings:
     paused_until: float | None = None
 
 
+class Keeper(Protocol):
+    """What keeps the configuration of a volume."""
+
+    def set(self, *, transfers: TransferSettings) -> None:
+        """Make these settings last. Raises OSError and HybrisError."""
+
+
 class Transfers:
     """Applies the settings of one volume, and changes to them, as time passes. Thread-safe.
 
-    *keep* makes settings last before they hold. *is_metered* says if the network costs by the byte.
+    *keeper* makes settings last before they hold. *is_metered* says if the network costs by the byte.
     """
 
     def __init__(
@@ -149,13 +156,13 @@ class Transfers:
         settings: TransferSettings,
         throttle: Throttle,
         signals: Signals,
-        keep: Callable[[TransferSettings], None],
+        keeper: Keeper,
         is_metered: Callable[[], bool],
     ) -> None:
         self._settings = settings
         self._throttle = throttle
         self._signals = signals
-        self._keep = keep
+        self._keeper = keeper
         self._is_metered = is_metered
         self._clock = signals.environment.time
         self._lock = threading.Lock()
@@ -241,7 +248,7 @@ class Transfers:
             )
 
     def _change(self, settings: TransferSettings) -> None:
-        self._keep(settings)
+        self._keeper.set(transfers=settings)
         self._settings = settings
         self._apply()
         self._signals.settings_changed()

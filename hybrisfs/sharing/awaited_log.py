@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from hybrisfs.environment import SYSTEM, Environment, sync_directory
+from hybrisfs.environment import Environment, sync_directory
 from sync import Head
 
 __all__ = ["REBUILDING_FOLDER", "AwaitedLog"]
@@ -24,10 +24,10 @@ _PATIENCE: Final = 600.0  # seconds for what our own head names and no cloud ret
 class AwaitedLog:
     """Whether the volume with this state folder waits for its own log; a folder in there says so."""
 
-    def __init__(self, state: Path | None = None, environment: Environment = SYSTEM) -> None:
+    def __init__(self, state: Path, environment: Environment) -> None:
         self._environment = environment
-        self._folder = state / REBUILDING_FOLDER if state is not None else None
-        self.under_way = self._folder is not None and self._folder.exists()
+        self._folder = state / REBUILDING_FOLDER
+        self.under_way = self._folder.exists()
         self._since: float | None = None
         self._lock = threading.Lock()
 
@@ -38,7 +38,7 @@ class AwaitedLog:
         now = self._environment.monotonic()
         self._since = now if self._since is None else self._since
         missing = own is not None and not all(holds(tip.hash) for tip in own.own)
-        if self._folder is None or (missing and now - self._since < _PATIENCE):
+        if missing and now - self._since < _PATIENCE:
             return False
         with self._lock:
             if self.under_way:

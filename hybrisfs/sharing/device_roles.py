@@ -115,7 +115,7 @@ class SharedFolders:
         """Raises HybrisError when this device may not change what is in a directory."""
         if self._fs.read_only:
             raise only_reads()
-        if not self._fs.borders.may_enter(tx, directory):
+        if not self._fs.borders.may_enter(tx, directory.id):
             raise is_limited()
 
     def rights(self, paths: Sequence[str], *, reader: bool, device: bytes | None = None) -> Rights:

@@ -1,32 +1,29 @@
-"""The direct way between the devices of a volume: what links ask of the volume, and when there are any."""
+"""The direct way between the devices of a volume: what links ask of the volume, and when there are any.
+
+What the volume asks of its links is in `hybrisfs.sharing.links`.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from blake3 import blake3
 
 from hybrisfs.checkpoint.checkpointer import Checkpointer
-from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.errors import HybrisError
-from hybrisfs.keyring import KeyRing
-from hybrisfs.peers.service import PeerService, PeerStatus
+from hybrisfs.peers.service import PeerService
 from hybrisfs.peers.settings import PeerCallbacks, PeerSettings
 from hybrisfs.peers.tls import PeerIdentity
-from hybrisfs.sharing.sharing import Sharing
-from hybrisfs.stages import Signals
-from hybrisfs.topic import Topic
-from hybrisfs.tree.commit import Committer
-from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.sharing.core import Core
+from hybrisfs.sharing.following import Following
+from hybrisfs.sharing.links import Links
 from sync import (
     Action,
     DecodeError,
     Exchange,
-    Head,
     NewerFormatError,
     Offer,
     Send,
@@ -46,69 +43,64 @@ class Peering:
 
     def __init__(
         self,
-        fs: FileSystem,
-        sharing: Sharing,
-        ring: KeyRing,
-        sealer: Sealer,
-        committer: Committer,
-        signals: Signals,
+        core: Core,
         settings: PeerSettings,
+        links: Links,
+        following: Following,
+        checkpointer: Checkpointer,
     ) -> None:
-        self._fs = fs
-        self._sharing = sharing
-        self._ring = ring
-        self._sealer = sealer
-        self._committer = committer
-        self._signals = signals
+        """*checkpointer* answers about checkpoints."""
+        self._core = core
+        self._fs = core.fs
+        self._sharing = core.sharing
+        self._ring = core.ring
+        self._signals = core.signals
         self._settings = settings
-        self._checkpointer: Checkpointer | None = None
+        self._links = links
+        self._following = following
+        self._checkpointer = checkpointer
         self._lock = threading.Lock()
         self._service: PeerService | None = None
         self._closed = False
         self.alarm: str | None = None
-        self._heads: Mapping[bytes, Head] = {}
-        self.heard = Topic[[Head]]()
-        """A linked device has told its head."""
 
-    def open(self, checkpointer: Checkpointer) -> None:
-        """Let there be links from now on. *checkpointer* answers about checkpoints."""
-        self._checkpointer = checkpointer
+    def open(self) -> None:
+        """Let there be links from now on."""
         with self._fs.state.transaction() as tx:
-            tx.updates.grew.listen(self._advanced)
+            tx.updates.grew.listen(self._links.advanced)
         self._sharing.members_changed.listen(self.members_changed)
-        self._sharing.looked_after.listen(self._look_after)
+        self._following.looked_after.listen(self._look_after)
         self.members_changed()
 
     def members_changed(self) -> None:
         """Open the port once there is another member, and let links be with members only."""
-        members, checkpointer = self._sharing.current_members(), self._checkpointer
+        members = self._sharing.current_members()
         with self._lock:
-            if self._closed or checkpointer is None or len(members) < 2 or not self._sharing.begun.is_set():
+            if self._closed or len(members) < 2 or not self._sharing.begun.is_set():
                 return
             if self._service is None:
-                self._service = self._start(checkpointer)
+                self._service = self._start()
+                self._links.are_of(self._service)
             else:
                 self._service.set_members(members)
         self._links_changed()
 
-    def _start(self, checkpointer: Checkpointer) -> PeerService | None:
+    def _start(self) -> PeerService | None:
         # Of the first epoch, so that devices find each other that have not heard of the same epochs. It
         # proves nothing: links are with the keys of members.
         secret = blake3(_SECRET, key=self._ring.keys.first.metadata).digest()
         identity = PeerIdentity(self._sharing.volume, self._ring.keys.device, secret)
         callbacks = PeerCallbacks(
-            new_exchange=lambda device: _DurableExchange(
-                self._fs, self._sharing, self._committer, checkpointer
-            ),
+            new_exchange=lambda device: _DurableExchange(self._core, self._checkpointer),
             receive_updates=self._receive,
             receive_beacon=self._hear,
             raise_alarm=self._raise_alarm,
-            read_chunk=partial(self._read_chunk, checkpointer),
-            verify_chunk=lambda identity, data: self._sealer.chunk_id(data) == identity,
+            read_chunk=self._read_chunk,
+            verify_chunk=lambda identity, data: self._fs.state.namer.chunk_id(data) == identity,
             links_changed=self._links_changed,
         )
         members, environment = self._sharing.current_members(), self._signals.environment
-        service = PeerService(identity, members, callbacks, self._settings, environment)
+        service = PeerService(identity, members, callbacks, self._settings, environment=environment)
         try:
             service.start()
         except HybrisError as error:
@@ -121,55 +113,15 @@ class Peering:
         with self._lock:
             self._closed = True
             service, self._service = self._service, None
+            self._links.are_of(None)
         if service is not None:
             service.close()
-
-    # -- what the volume asks --------------------------------------------------------------------
-
-    def _advanced(self) -> None:
-        """The log has grown: linked devices get the new updates."""
-        service = self._service
-        if service is not None:
-            service.advanced()
-
-    def announce(self, head: bytes) -> None:
-        """Give linked devices our sealed head."""
-        service = self._service
-        if service is not None:
-            service.send_beacon(head)
-
-    def fetch_chunk(self, identity: bytes, patience: float) -> bytes | None:
-        """The bytes of a chunk from a linked device; None when none of them has it."""
-        return self.fetch_chunks([identity], patience)[0]
-
-    def fetch_chunks(self, identities: Sequence[bytes], patience: float) -> list[bytes | None]:
-        """See `PeerService.fetch_chunks`."""
-        service = self._service
-        return service.fetch_chunks(identities, patience) if service is not None else [None] * len(identities)
-
-    def heads(self) -> Mapping[bytes, Head]:
-        """By device: its newest head that came over a link."""
-        return self._heads
-
-    def linked(self) -> set[bytes]:
-        """The devices that can be reached directly."""
-        return {one.device_id for one in self.status()}
-
-    def status(self) -> Sequence[PeerStatus]:
-        service = self._service
-        return service.status() if service is not None else ()
-
-    @property
-    def port(self) -> int | None:
-        """Where other devices reach this one."""
-        service = self._service
-        return service.port if service is not None else None
 
     # -- what links ask --------------------------------------------------------------------------
 
     def _receive(self, device: bytes, updates: tuple[bytes, ...]) -> None:
         if not self._sharing.receive(updates):
-            self._sharing.look_now()
+            self._following.look_now()
 
     def _hear(self, device: bytes, data: bytes) -> None:
         """A linked device says where it stands: if that is known here, it is known to be up to date."""
@@ -186,26 +138,25 @@ class Peering:
         except DecodeError as error:
             log.warning("device %s sent a head that makes no sense: %s", device.hex(), error)
             return
-        self._heads = {**self._heads, device: head}
-        self._sharing.heard(device, head)
-        self.heard(head)
+        self._following.heard(device, head)
+        self._links.hear(device, head)
 
     def _raise_alarm(self, device: bytes, reason: str) -> None:
         log.error("exchange with device %s: %s", device.hex(), reason)
         self.alarm = reason
 
-    def _read_chunk(self, checkpointer: Checkpointer, identity: bytes) -> bytes | None:
+    def _read_chunk(self, identity: bytes) -> bytes | None:
         with self._fs.state.transaction() as tx:
             ref = tx.chunks.find(identity)
             if ref is None:
-                return checkpointer.cloud_checkpoint.part(identity)
+                return self._checkpointer.cloud_checkpoint.part(identity)
             try:
                 return tx.chunks.read_whole(ref)
             except OSError:
                 return None  # damaged here; the asking device goes on elsewhere
 
     def _links_changed(self) -> None:
-        linked = self.linked()
+        linked = self._links.linked()
         self._signals.brisk = bool(linked)
         self._signals.awaited = len(self._sharing.current_members()) > len(linked) + 1
 
@@ -219,14 +170,12 @@ class _DurableExchange:
     """The exchange over one link. What it sends is durable here before it goes: a device that forgot an
     update which others know would write another one in its place."""
 
-    def __init__(
-        self, fs: FileSystem, sharing: Sharing, committer: Committer, checkpointer: Checkpointer
-    ) -> None:
-        self._fs = fs
-        self._committer = committer
+    def __init__(self, core: Core, checkpointer: Checkpointer) -> None:
+        self._fs = core.fs
+        self._committer = core.committer
         self._checkpointer = checkpointer
-        self._agreement = sharing.agreement
-        with fs.state.transaction() as tx:
+        self._agreement = core.sharing.agreement
+        with core.fs.state.transaction() as tx:
             self._exchange = Exchange(tx.updates, self._state_hash, checkpointer.root)
 
     def _state_hash(self) -> bytes | None:

@@ -1,4 +1,7 @@
-"""The part of an open volume that it shares with other devices: members, registers, what comes in."""
+"""The part of an open volume that it shares with other devices: members, registers, what comes in.
+
+How it follows them through the clouds is in `hybrisfs.sharing.following`.
+"""
 
 from __future__ import annotations
 
@@ -19,27 +22,25 @@ from hybrisfs.merge.brake import Brake
 from hybrisfs.merge.losses import Losses, LossLimits
 from hybrisfs.merge.resolution import ConflictResolution, Sparing
 from hybrisfs.merge.signing import Signer
-from hybrisfs.read.freshness import Freshness
-from hybrisfs.receive.pull import CloudReader, GrantSource, Puller, Sightings
-from hybrisfs.receive.take import Receiver, Upcoming, unprepared
+from hybrisfs.receive.take import Receiver, Upcoming
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import attr_key
-from hybrisfs.settings.config import DEFAULT_DELETION_SHARE, VolumeConfig
-from hybrisfs.sharing.agreement import Agreement, clock_doubts
+from hybrisfs.settings.config import VolumeConfig
+from hybrisfs.sharing.agreement import Agreement
 from hybrisfs.sharing.awaited_log import AwaitedLog
 from hybrisfs.sharing.deletions import Deletions
 from hybrisfs.sharing.device_roles import DeviceRoles, SharedFolders
 from hybrisfs.sharing.epochs import Epochs
 from hybrisfs.sharing.membership import Membership
 from hybrisfs.sharing.misconduct import Misconduct, Trials, described
-from hybrisfs.stages import IDLE, Pause, Signals
+from hybrisfs.stages import Signals
 from hybrisfs.state.state import Transaction
 from hybrisfs.state.stored_log import has_update
 from hybrisfs.topic import Topic
 from hybrisfs.tree.filesystem import FileSystem
-from sync import Head, Members, VersionVector, decode_signed_header
+from sync import Members, VersionVector, decode_signed_header
 
-__all__ = ["Sharing", "default_device_name"]
+__all__ = ["Sharing", "default_device_name", "shown_vector"]
 
 log = logging.getLogger(__name__)
 
@@ -62,21 +63,18 @@ class Sharing:
         fs: FileSystem,
         ring: KeyRing,
         signals: Signals,
-        deletion_share: float = DEFAULT_DELETION_SHARE,
-        awaited_log: AwaitedLog | None = None,
-        upcoming: Upcoming = unprepared,
+        deletion_share: float,
+        awaited_log: AwaitedLog,
+        upcoming: Upcoming,
     ) -> None:
         """*deletion_share*: see `Brake`; *upcoming*: see `Receiver`."""
-        self._awaited_log = awaited_log or AwaitedLog()
+        self.awaited_log: Final = awaited_log
         self._fs = fs
-        self._monotonic = fs.environment.monotonic
         self._time_ns = fs.environment.time_ns
         self._random_bytes = fs.environment.random_bytes
         self._ring = ring
         self._signals = signals
         self.members_changed = Topic[[]]()
-        self.looked_after = Topic[[]]()
-        """There are other devices, and it is time for what is done now and then."""
         if not tx.members.all():
             tx.members.admit([Member(ring.keys.device.public, default_device_name())])
             tx.updates.set_members(tx.members.writers())
@@ -84,7 +82,7 @@ class Sharing:
         """The id of this one."""
         self.volume: Final[bytes] = tx.meta("volume")
         epochs = Epochs(tx, ring)
-        self.signer = Signer(fs.environment, lambda: self._awaited_log.under_way)
+        self.signer = Signer(fs.environment, awaited_log)
         self.signer.signed.listen(tx.updates.grew)
         self.membership = Membership(fs, self.signer, epochs, signals)
         self.membership.changed.listen(self._members_changed)
@@ -92,7 +90,6 @@ class Sharing:
         self.roles = DeviceRoles(fs, self.membership, self.signer, self.shared_folders)
         self._rights = Rights(Role.FULL)
         tx.registers.roles.changed.listen(self._roles_changed)
-        tx.updates.use_bounds(tx.registers.roles.binds)
         self._roles_changed(tx.registers.roles.devices())
         if tx.registers.roles.are_awaited(self.device):
             fs.changes.drop(attr_key(ROOT_ID))  # that of the root is not for this device to say
@@ -107,113 +104,26 @@ class Sharing:
         self.receiver = Receiver(fs, self.arrivals, signals, upcoming)
         self.receiver.offended.listen(self.misconduct.note)
         self.deletions = Deletions(fs, self.losses, self.arrivals, self.signer, signals)
-        fs.inodes.resolve = ConflictResolution(fs, self.arrivals)
+        fs.inodes.disputed.listen(ConflictResolution(fs, self.arrivals).resolve)
         self.sparing = Sparing(fs)
         self.agreement = Agreement(fs)
-        self._puller: Puller | None = None
-        self.freshness = Freshness(self, fs.environment)
-        self._looked_at = self._monotonic()
         self.begun = threading.Event()  # cleared while this device looks for a checkpoint to begin with
         self.begun.set()
-        self._grants: GrantSource | None = None
-        self._head_before: Head | None = None  # our own, as the last start left it
-
-    def follow(self, engine: CloudReader, grants: GrantSource) -> Puller:
-        """The puller that follows the other devices through these clouds."""
-        self._grants = grants
-        self._puller = Puller(
-            engine,
-            self.volume,
-            self._ring.segments,
-            self.device,
-            self._signals,
-            self,
-            Sightings(self._fs.state),
-            grants,
-        )
-        return self._puller
-
-    def look_for_own_head(self, clouds: Collection[int], timeout: float) -> bool:
-        """Search these clouds for heads of this device from before, and wait at most *timeout* seconds. False
-        when all of them were searched since the start."""
-        puller = self._puller
-        if puller is None or puller.earlier_heads().clouds.issuperset(clouds):
-            return False
-        puller.look_now()
-        self._signals.wait_until(
-            lambda: puller.earlier_heads().clouds.issuperset(clouds), self._monotonic() + timeout
-        )
-        return True
-
-    def has_looked(self) -> bool:
-        """Whether the clouds were looked at since the start; if not, they are looked at again."""
-        if self._puller is None:
-            return False
-        if self._puller.wait_until_looked(0.0) and self._has_own_log(self._puller):
-            if self._head_before is None:  # before this start has put another in its place
-                self._head_before = self._puller.heads().get(self.device)
-            return True
-        if self._monotonic() - self._looked_at >= _LOOK_AGAIN:
-            self._looked_at = self._monotonic()
-            self._puller.look_now()
-        return False
-
-    def _has_own_log(self, puller: Puller) -> bool:
-        if not self._awaited_log.under_way:
-            return True
-        own = self.device
-        if not self._awaited_log.look(puller.heads().get(own), lambda identity: self.holds(own, identity)):
-            return False
-        log.info("the log of the rebuilt volume is back")
-        self._signals.changes_made()
-        self._signals.chunks_made()
-        return True
-
-    def are_suspect(self) -> bool:
-        """Whether another device is suspect now."""
-        members = self.current_members()
-        sightings = self._puller.devices() if self._puller is not None else []
-        return any(one.suspect for one in sightings if one.device_id in members)
-
-    def look_now(self) -> None:
-        """See `Puller.look_now`."""
-        if self._puller is not None:
-            self._puller.look_now()
-
-    def heard(self, device: bytes, head: Head) -> None:
-        """A linked device has told where it stands: if that is known here, it is known to be up to date."""
-        self.agreement.hear(head)
-        with self._fs.state.transaction() as tx:
-            known = tx.updates.state.vector.covers(head.vector)
-        if known and self._puller is not None:
-            self._puller.heard(device, min(head.time_ns, self._time_ns()))
 
     def look_after(self) -> None:
-        """What is to be done now and then."""
-        if self.has_looked() and self.membership.has_removals_to_act_on():  # it was cut short by a crash
+        """What is to be done now and then, once the clouds were looked at since the start."""
+        if self.membership.has_removals_to_act_on():  # it was cut short by a crash
             self.membership.act_on_removals()
-        if self.has_looked() and len(self.current_members()) > 1:
+        if len(self.current_members()) > 1:
             self.membership.describe_admission()
-        if self.has_looked() and self.misconduct.look_after():
+        if self.misconduct.look_after():
             self._signals.chunks_made()
-        if self.has_looked() and self.trials.look_after(self._time_ns()):
+        if self.trials.look_after(self._time_ns()):
             self._signals.chunks_made()
             self.members_changed()
-        if len(self.current_members()) > 1:
-            self.looked_after()
-
-    def compare_states(self) -> None:
-        """See whether other devices with the same log have made the same of it."""
-        if len(self.current_members()) > 1:
-            self.agreement.refresh(self._signals.last_change)
-        if self._puller is not None:
-            for device, head in self._puller.heads().items():
-                if device != self.device:
-                    self.agreement.hear(head)
 
     def adopt(self, config: VolumeConfig) -> None:
         """Let those settings hold that can at any time."""
-        self.freshness.blocks = config.stale_reads == "block"
         self.brake.share = config.deletion_share
         self.trials.adopt(config.veto_hours, evicts=config.evict_liars)
 
@@ -262,7 +172,6 @@ class Sharing:
         borders, role = self._fs.borders, self._rights.role
         limited = self._rights.areas if role is Role.CONTRIBUTOR else None
         borders.limits = None if limited is None else frozenset(area.id for area in limited)
-        self._fs.inodes.permit = None if limited is None else borders.require_change
         every = sorted(
             {area for one in tx.members.devices() for area in self.signer.rights_of(tx, one).areas},
             reverse=True,
@@ -297,7 +206,7 @@ class Sharing:
 
     def receive(self, updates: Sequence[bytes]) -> bool:
         """See `Receiver.receive`; who came or went by these updates is a member or none from now on."""
-        if not self._has_begun():
+        if not self.has_begun():
             return False
         before, was_fit = frozenset(self.key_holders()), self._ring.is_fit
         complete = self.receiver.receive(updates)
@@ -327,19 +236,12 @@ class Sharing:
         """End what receiving has started; nothing is received any more."""
         self.receiver.close()
 
-    def _has_begun(self) -> bool:
+    def has_begun(self) -> bool:
         """Wait until this device has begun with a checkpoint, or need not; False when it ends before."""
         while not self.begun.wait(_BEGIN_STEP):
             if self._signals.stopping:
                 return False
         return True
-
-    def pull(self) -> Pause:
-        """A step of the stage that follows the others through the clouds: what a checkpoint covers is not
-        looked for, as it may not be there any more."""
-        if self._puller is None or not self._has_begun():
-            return IDLE
-        return self._puller.step()
 
     def checkpoint_taken_in(self, tx: Transaction) -> None:
         """Show what a checkpoint has brought; called with the locks held that `Receiver` holds."""
@@ -360,47 +262,11 @@ class Sharing:
     @property
     def awaits_own_log(self) -> bool:
         """Whether the volume was rebuilt, and waits for its own log: the view is not complete."""
-        return self._awaited_log.under_way
-
-    @property
-    def was_removed(self) -> bool:
-        """Whether this device belongs to the volume no longer, by its own log, or by what the clouds show: a
-        member seals with keys that it gives to its fellow members, and not to this device."""
-        return self.device not in self.current_members() or (
-            self._grants is not None and self._grants.is_shut_out
-        )
-
-    def look_at_members(self, timeout: float) -> None:
-        """Have the heads of all members looked at, to learn of a removal; wait at most *timeout* seconds."""
-        if self._puller is not None and len(self.current_members()) > 1:
-            self._puller.look_through(timeout)
-
-    def doubts(self) -> list[str]:
-        """What is amiss with what comes from other devices, in sentences."""
-        refused = self.receiver.refused
-        doubts = self._puller.doubts() if self._puller is not None else []
-        heads = dict(self._puller.heads()) if self._puller is not None else {}
-        if self._head_before is not None:
-            heads[self.device] = self._head_before
-        with self._fs.state.transaction() as tx:
-            names = {device: tx.members.name_of(device) for device in heads}
-        doubts += clock_doubts(heads, self.device, self._time_ns(), names.__getitem__)
-        if self._awaited_log.under_way:
-            doubts = [*doubts, "the volume was rebuilt: what the clouds have of it is still to come"]
-        if self.was_removed:  # which `status` says first of all; what cannot be read here follows from it
-            doubts = []
-        with self._fs.state.transaction() as tx:
-            doubts += [
-                f"{tx.members.name_of(device)} and this device have made different things of the same log: "
-                "one of the two programs or disks is wrong, hybrisfs fsck on both tells which"
-                for device in sorted(self.agreement.disagreeing)
-            ]
-        return [*doubts, *([f"an update was refused: {refused}"] if refused else [])]
+        return self.awaited_log.under_way
 
     def devices(self) -> list[Device]:
-        """What `status` and `device list` show of each device: of those with one name, also the beginnings of
-        their ids."""
-        sightings = {one.device_id: one for one in (self._puller.devices() if self._puller else [])}
+        """What the log says of each device, for `status` and `device list`: of those with one name, also the
+        beginnings of their ids."""
         with self._fs.state.transaction() as tx:
             members = tx.members.all()
             vector = tx.updates.state.vector
@@ -439,15 +305,11 @@ class Sharing:
                 let_in_by=let_in_by.get(member.device, UNSET),
             )
             if device.this:
-                device.vector = _shown(vector)
-            elif (sighting := sightings.get(member.device)) is not None:
-                device.vector = _shown(sighting.vector)
-                seen = sighting.last_seen_ns
-                device.last_seen = None if seen is None else seen / 1e9
-                device.lag, device.suspect = sighting.lag, sighting.suspect
+                device.vector = shown_vector(vector)
             found.append(device)
         return found
 
 
-def _shown(vector: VersionVector) -> dict[str, int]:
+def shown_vector(vector: VersionVector) -> dict[str, int]:
+    """As a record shows it."""
     return {branch.hex(): clock for branch, clock in vector.items()}

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from hybrisfs.environment import SYSTEM, Environment, sync_directory
+from hybrisfs.environment import Environment, sync_directory
 from hybrisfs.errors import DamagedError, HybrisError, NewerFormatError
 from hybrisfs.state.migration import OLDEST, migrate
 from hybrisfs.state.schema import APPLICATION_ID, SCHEMA_VERSION, create_schema
@@ -93,7 +93,7 @@ class RowWriter:
 class Database:
     """One open volume database."""
 
-    def __init__(self, path: Path, environment: Environment = SYSTEM) -> None:
+    def __init__(self, path: Path, environment: Environment) -> None:
         if not path.is_file():
             raise DamagedError(f"the database {path} is missing")
         self.path = path

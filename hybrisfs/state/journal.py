@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hybrisfs.environment import SYSTEM, Environment, make_directory, sync_directory
+from hybrisfs.environment import Environment, make_directory, sync_directory
 from sync.codec import Buffer
 
 __all__ = ["ACTIVE_SEGMENT_SIZE", "RESERVE", "Journal", "JournalFullError", "JournalLimits", "Segment"]
@@ -108,7 +108,7 @@ class Journal:
     def __init__(
         self,
         directory: Path,
-        environment: Environment = SYSTEM,
+        environment: Environment,
         *,
         budget: int,
     ) -> None:

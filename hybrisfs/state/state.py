@@ -18,6 +18,7 @@ from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.log import Registers, VersionStore
 from hybrisfs.members.hearing import Hearing
 from hybrisfs.members.member_table import MemberTable
+from hybrisfs.members.role_table import Roles
 from hybrisfs.state.checkpoints import CheckpointTable
 from hybrisfs.state.chunks import ChunkStore
 from hybrisfs.state.database import Database, RowWriter
@@ -34,7 +35,7 @@ from hybrisfs.state.segments import SegmentTable
 from hybrisfs.state.shown_nodes import Direct
 from hybrisfs.state.stored_log import BodyStore
 from hybrisfs.state.unplaced import PendingTable
-from hybrisfs.state.updates import UpdateLog
+from hybrisfs.state.updates import LogRows, UpdateLog
 from sync import DeviceKey
 
 __all__ = ["State", "Transaction"]
@@ -65,17 +66,15 @@ class Transaction(RowWriter):
         self.orphans: Final = OrphanTable(self)
         self.disposals: Final = DisposalTable(self)
         self.sightings: Final = SightingTable(self)
-        self.hearing: Final = Hearing(self)
+        rows, roles = LogRows(self), Roles(self)
+        self.hearing: Final = Hearing(rows, roles)
         self.members: Final = MemberTable(self, self.hearing)
-        self.updates: Final = UpdateLog(
-            self, database.environment, self.members.writers(), key, self._is_suspended
-        )
+        self.updates: Final = UpdateLog(rows, database.environment, self.members.writers(), key, roles)
         self.versions: Final = VersionStore(self, self.updates)
-        self.registers: Final = Registers(self, self.chunks.condemned, self.versions)
-        self.hearing.vector_of = self.updates.vector_of
-        self.hearing.roles = self.registers.roles
+        self.registers: Final = Registers(self, self.chunks.condemned, self.versions, self.hearing)
 
-    def _is_suspended(self) -> bool:
+    def is_suspended(self) -> bool:
+        """Whether this device signs nothing now, but may again: what it has of others it still hands on."""
         return self.updates.device in self.members.suspended
 
     def commit(self) -> None:

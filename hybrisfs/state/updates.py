@@ -13,9 +13,9 @@ holds all that the device signed, unless it was restored from a backup and has g
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, Protocol
 
 from hybrisfs.environment import Environment
 from hybrisfs.state.bulk import insert_many, select_with
@@ -49,7 +49,7 @@ from sync import (
 from sync.log_index import IndexEntry
 from sync.log_tree import Placed
 
-__all__ = ["UpdateLog"]
+__all__ = ["LogRows", "UpdateLog"]
 
 _FORKED: Final = 2  # tips
 _LAST: Final = b"\xff" * (HASH_SIZE - PREFIX_SIZE)
@@ -59,33 +59,80 @@ _INSERT: Final = (
 )
 
 
+class LogRows:
+    """The rows of accepted updates. Many may be stored at a time, but before anybody looks for one."""
+
+    def __init__(self, database: RowWriter) -> None:
+        self.database: Final = database
+        self._unstored: list[tuple[object, ...]] = []
+        self._deferring = False
+
+    @contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Within this context, rows that are added wait until a query needs them, or `store` is called."""
+        self._deferring = True
+        try:
+            yield
+        finally:
+            self._deferring = False
+
+    def add(self, row: tuple[object, ...]) -> None:
+        """One more."""
+        self._unstored.append(row)
+        if not self._deferring:
+            self.store()
+
+    def store(self) -> None:
+        """Store those that wait."""
+        rows, self._unstored = self._unstored, []
+        insert_many(self.database, _INSERT, rows)
+
+    def drop(self) -> None:
+        """Forget those that wait."""
+        self._unstored.clear()
+
+    def read(self, query: str, parameters: tuple[object, ...]) -> sqlite3.Cursor:
+        """Run a query on the log."""
+        self.store()
+        return self.database.execute(query, parameters)
+
+    def vector_of(self, branch: bytes, clock: int) -> VersionVector | None:
+        """The full dependency vector of an accepted update."""
+        self.store()
+        return vector_of(self.database, branch, clock)
+
+
+class Limiting(Protocol):
+    """Says which updates limit devices, as `hybrisfs.members.role_table.Roles` does."""
+
+    def binds(self, update: SignedUpdate) -> Collection[bytes]:
+        """See `sync.AcceptedLog.binds`."""
+
+
 class UpdateLog:
     """All accepted updates of one volume, under the volume's lock."""
 
     def __init__(
         self,
-        rows: RowWriter,
+        rows: LogRows,
         environment: Environment,
         members: Members,
         key: DeviceKey,
-        is_suspended: Callable[[], bool] = lambda: False,
+        limiting: Limiting | None = None,
     ) -> None:
-        """*is_suspended* tells whether this device signs nothing now, but may again: what it has of others it
-        still hands on."""
+        """*limiting*: None when all updates are of one device."""
         self.grew = Topic[[]]()
         """There are updates more; called with the volume's lock held."""
-        self._db = rows
+        self._rows = rows
+        self._db = rows.database
         self._key = key
         self._members = members
-        self.volume: bytes = rows.meta("volume")
-        self.is_suspended = is_suspended
-        self._deferring = False
-        self._unstored: list[tuple[object, ...]] = []  # rows of accepted updates; `_read` stores them first
+        self._limiting = limiting
+        self.volume: bytes = rows.database.meta("volume")
         self.environment: Final = environment
-        self._moments = Moments(self._read, environment)
+        self._moments = Moments(rows.read, environment)
         self._through: bytes | None = None  # the hash of the update that a segment in the making ends with
         self._bounds: dict[bytes, Sequence[Bound]] = {}
-        self._binds: Callable[[SignedUpdate], Collection[bytes]] = lambda update: ()
         self.state = self._load()
 
     def _load(self) -> LogState:
@@ -100,7 +147,6 @@ class UpdateLog:
         state = LogState(
             self.volume, self._members, self, known, (_known(row) for row in tips if row), self._bound_to()
         )
-        state.binds = self._binds
         for device, bounds in self._bounds.items():
             state.bind(device, bounds)
         return state
@@ -131,10 +177,6 @@ class UpdateLog:
         """From now on updates by these are accepted."""
         self.state.set_members(members)
         self._members = members
-
-    def use_bounds(self, binds: Callable[[SignedUpdate], Collection[bytes]]) -> None:
-        """*binds*: see `LogState.binds`."""
-        self._binds = self.state.binds = binds
 
     def bind(self, device: bytes, bounds: Sequence[Bound]) -> None:
         """From now on updates of the device are to depend on these."""
@@ -174,22 +216,12 @@ class UpdateLog:
     def deferred(self) -> Iterator[None]:
         """Within this context, rows of accepted updates are stored many at a time: at its end, or when a
         query needs them. The caller keeps the volume's lock, so that no transaction ends before."""
-        self._deferring = True
         try:
-            yield
+            with self._rows.deferred():
+                yield
         finally:
-            self._deferring = False
             with self._all_or_nothing():
-                self._store_rows()
-
-    def _store_rows(self) -> None:
-        rows, self._unstored = self._unstored, []
-        insert_many(self._db, _INSERT, rows)
-
-    def _read(self, query: str, parameters: tuple[object, ...]) -> sqlite3.Cursor:
-        """Run a query on the log."""
-        self._store_rows()
-        return self._db.execute(query, parameters)
+                self._rows.store()
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
@@ -201,7 +233,7 @@ class UpdateLog:
             raise
 
     def _reload(self) -> None:
-        self._store_rows()
+        self._rows.store()
         self.state = self._load()
 
     def _store(self, accepted: Accepted, chunk_high: int | None) -> None:
@@ -218,11 +250,9 @@ class UpdateLog:
             self._moments.date(accepted.branch, header.clock, header.time_ns, accepted.dependencies),
         )
         if header.prev_clock and not accepted.forks:
-            self._unstored.append(row)
-            if not self._deferring:
-                self._store_rows()
+            self._rows.add(row)
             return
-        self._store_rows()
+        self._rows.store()
         self._db.execute("SAVEPOINT branches")
         try:
             self._store_branches(accepted.renames)
@@ -243,7 +273,7 @@ class UpdateLog:
         for branch in self.state.branches:
             if branch.parent is not None:
                 query = "SELECT moment FROM log WHERE branch = ? ORDER BY clock LIMIT 1"
-                row = self._read(query, (branch.id,)).fetchone()
+                row = self._rows.read(query, (branch.id,)).fetchone()
                 found[branch.device] = max(row[0] if row else 0, found.get(branch.device, 0))
         return found
 
@@ -276,7 +306,7 @@ class UpdateLog:
                 yield
         except LimitError:
             self._db.execute("ROLLBACK TO adoption")
-            self._unstored.clear()
+            self._rows.drop()
             self.state = self._load()
             raise
         finally:
@@ -287,7 +317,7 @@ class UpdateLog:
         with these hashes; within `adopting`. Raises what `LogTree.adopt` raises."""
         placed = self.state.adopt(entry.device, entry.clock, entry.hash, prev, causes)
         if entry.prev is None or placed.siblings:
-            self._store_rows()
+            self._rows.store()
             self._store_branches(placed.renames)
         vector = placed.dependencies.encode()
         moment = self._moments.date(placed.branch, entry.clock, entry.time_ns, placed.dependencies)
@@ -302,9 +332,7 @@ class UpdateLog:
             None,
             moment,
         )
-        self._unstored.append(row)
-        if not self._deferring:
-            self._store_rows()
+        self._rows.add(row)
         return placed
 
     def _store_branches(self, renames: Iterable[Rename]) -> None:
@@ -346,7 +374,7 @@ class UpdateLog:
         first ones that are not bare, and consecutive."""
         found: list[tuple[int, int, int]] = []
         for branch, end in self._own_chain():
-            for *row, size in self._read(
+            for *row, size in self._rows.read(
                 "SELECT clock, ifnull(chunk_high, 0), length(bytes) FROM log "
                 "WHERE branch = ? AND clock > ? AND clock <= ? ORDER BY clock",
                 (branch, clock, end),
@@ -361,7 +389,7 @@ class UpdateLog:
         """The updates of the own chain from clock *first* to *last*, in order, but for bare ones."""
         found: list[bytes] = []
         for branch, end in self._own_chain():
-            rows = self._read(
+            rows = self._rows.read(
                 "SELECT bytes FROM log WHERE branch = ? AND clock BETWEEN ? AND ? AND bytes IS NOT NULL "
                 "ORDER BY clock",
                 (branch, first, min(end, last)),
@@ -374,7 +402,7 @@ class UpdateLog:
         that was restored from a backup wrote before may come back on several branches."""
         branch = next(branch for branch, end in self._own_chain() if clock <= end)
         self.state.go_on_through(branch, clock)
-        self._through = self._read(
+        self._through = self._rows.read(
             "SELECT hash FROM log WHERE branch = ? AND clock = ?", (branch, clock)
         ).fetchone()[0]
 
@@ -412,7 +440,7 @@ class UpdateLog:
     ) -> Iterator[tuple[int, bytes, bytes | None]]:
         """Clock, hash and bytes of the updates of a path above that clock, in order; a bare one has none."""
         for branch, end in reversed(path):
-            yield from self._read(
+            yield from self._rows.read(
                 "SELECT clock, hash, bytes FROM log WHERE branch = ? AND clock > ? AND clock <= ? "
                 "ORDER BY clock",
                 (branch, clock, end),
@@ -424,18 +452,18 @@ class UpdateLog:
         query = (
             "SELECT min(clock) FROM log WHERE branch = ? AND clock > ? AND clock <= ? AND bytes IS NOT NULL"
         )
-        rows = (self._read(query, (branch, clock, end)) for branch, end in reversed(path))
+        rows = (self._rows.read(query, (branch, clock, end)) for branch, end in reversed(path))
         return next((found for row in rows for (found,) in row if found is not None), None)
 
     def signed_with(self, device: bytes) -> list[bytes]:
         """The updates that a device has signed, in the order in which they were accepted, but for bare
         ones."""
         query = "SELECT bytes FROM log WHERE device = ? AND bytes IS NOT NULL ORDER BY number"
-        return [data for (data,) in self._read(query, (device,))]
+        return [data for (data,) in self._rows.read(query, (device,))]
 
     def newest_below(self, branch: bytes, clock: int) -> Known | None:
         """The newest update on *branch* with at most this clock."""
-        row = self._read(
+        row = self._rows.read(
             f"SELECT {_KNOWN} FROM log WHERE branch = ? AND clock <= ? ORDER BY clock DESC LIMIT 1",
             (branch, clock),
         ).fetchone()
@@ -448,7 +476,7 @@ class UpdateLog:
         start = self._first_missing(known, after)
         if start is None:
             return rows
-        for number, branch, clock, device, identity, length in self._read(
+        for number, branch, clock, device, identity, length in self._rows.read(
             "SELECT number, branch, clock, device, hash, length(bytes) FROM log WHERE number >= ? "
             "ORDER BY number",
             (start,),
@@ -458,7 +486,7 @@ class UpdateLog:
             size -= length or 0
             if size < 0 and rows:
                 break
-            data = self._read("SELECT bytes FROM log WHERE number = ?", (number,)).fetchone()[0]
+            data = self._rows.read("SELECT bytes FROM log WHERE number = ?", (number,)).fetchone()[0]
             rows.append(LogRow(number, UpdateStamp(device, clock, identity[:PREFIX_SIZE]), branch, data))
             if data is None:
                 break
@@ -470,7 +498,7 @@ class UpdateLog:
         for branch, clock in self.state.vector.items():
             if clock > known[branch]:
                 newest, oldest = (
-                    self._read(
+                    self._rows.read(
                         "SELECT number FROM log WHERE branch = ? AND clock >= ? ORDER BY clock LIMIT 1",
                         (branch, low),
                     ).fetchone()[0]
@@ -482,20 +510,24 @@ class UpdateLog:
 
     def update_at(self, branch: bytes, clock: int) -> bytes | None:
         """The bytes of an accepted update, None also when it is bare."""
-        row = self._read("SELECT bytes FROM log WHERE branch = ? AND clock = ?", (branch, clock)).fetchone()
+        row = self._rows.read(
+            "SELECT bytes FROM log WHERE branch = ? AND clock = ?", (branch, clock)
+        ).fetchone()
         return row[0] if row else None
 
     def vector_of(self, branch: bytes, clock: int) -> VersionVector | None:
         """The full dependency vector of an accepted update."""
-        self._store_rows()
-        return vector_of(self._db, branch, clock)
+        return self._rows.vector_of(branch, clock)
+
+    def binds(self, update: SignedUpdate) -> Collection[bytes]:
+        return () if self._limiting is None else self._limiting.binds(update)
 
     def hash_of(self, branch: bytes, clock: int) -> bytes | None:
-        self._store_rows()
+        self._rows.store()
         return hash_of(self._db, branch, clock)
 
     def find(self, prefix: bytes) -> Known | None:
-        row = self._read(
+        row = self._rows.read(
             f"SELECT {_KNOWN} FROM log WHERE hash BETWEEN ? AND ? LIMIT 1",
             (prefix + bytes(len(_LAST)), prefix + _LAST),
         ).fetchone()
@@ -503,11 +535,11 @@ class UpdateLog:
 
     def known(self, hashes: Iterable[bytes]) -> set[bytes]:
         """Those of *hashes* that are of accepted updates."""
-        self._store_rows()
+        self._rows.store()
         return {identity for (identity,) in select_with(self._db, "hash", "log", "hash", hashes)}
 
     def successor_of(self, branch: bytes, clock: int) -> Successor | None:
-        row = self._read(
+        row = self._rows.read(
             "SELECT hash, bytes FROM log WHERE branch = ? AND clock > ? ORDER BY clock LIMIT 1",
             (branch, clock),
         ).fetchone()
@@ -515,7 +547,7 @@ class UpdateLog:
 
     def signed_by(self, branch: bytes, clock: int) -> tuple[bytes, int] | None:
         """Which device signed an accepted update, and when by its clock, ns since the epoch."""
-        row: tuple[bytes, int] | None = self._read(
+        row: tuple[bytes, int] | None = self._rows.read(
             "SELECT device, time FROM log WHERE branch = ? AND clock = ?", (branch, clock)
         ).fetchone()
         return row

@@ -43,7 +43,7 @@ class OwnPlaces:
     """The folders that cannot be clouds: those of a *home*; without one mounts, whosever they are, and marked
     mirrors. Thread-safe."""
 
-    def __init__(self, home: Home | None = None, environment: Environment = SYSTEM) -> None:
+    def __init__(self, home: Home | None, environment: Environment) -> None:
         self._home = home
         self._clock = environment.monotonic
 
@@ -112,7 +112,7 @@ class OwnPlaces:
         return require
 
 
-ANY_HOME: Final = OwnPlaces()
+ANY_HOME: Final = OwnPlaces(None, SYSTEM)
 
 
 def _as_mounted(named: Path, mounted: Collection[Path]) -> Path:

@@ -24,7 +24,7 @@ from backends.store import Store
 from backends.versions import MAX_DAYS, Versions, versions_of
 from hybrisfs.api.clouds import Retention
 from hybrisfs.api.request import message_of
-from hybrisfs.environment import SYSTEM, Environment, replace_file
+from hybrisfs.environment import Environment, replace_file
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.stores.tryout import refused, unusable
 
@@ -76,7 +76,7 @@ def _why_not(url: str) -> str:
     return "" if kind is None else kind.keeps_nothing
 
 
-def try_retention(store: Store, environment: Environment = SYSTEM) -> Retention:
+def try_retention(store: Store, environment: Environment) -> Retention:
     """Find out what the cloud keeps. Leaves nothing there, as far as these credentials may delete.
 
     Raises HybrisError when the cloud refuses even what it has to do for any volume.
@@ -159,7 +159,7 @@ def _destructible(versions: Versions, name: str) -> tuple[bool | None, str]:
 class Retentions:
     """What was last found out about the clouds of one volume. Thread-safe."""
 
-    def __init__(self, state: Path, environment: Environment = SYSTEM) -> None:
+    def __init__(self, state: Path, environment: Environment) -> None:
         self._path = state / _FILE
         self._environment = environment
         self._lock = threading.Lock()

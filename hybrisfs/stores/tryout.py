@@ -55,7 +55,7 @@ def open_for_test(
 
 
 def try_out(
-    store: Store, keep: Callable[[str], None] = lambda _: None, environment: Environment = SYSTEM
+    store: Store, environment: Environment, keep: Callable[[str], None] = lambda _: None
 ) -> Mapping[str, float]:
     """Put, get, get a part of and delete a small object; the seconds that each took.
 
@@ -180,16 +180,14 @@ class _Given:
         return self._secrets
 
 
-def try_place(
-    url: str, credentials: Credentials, places: OwnPlaces = ANY_HOME, environment: Environment = SYSTEM
-) -> TriedPlace:
+def try_place(url: str, credentials: Credentials, places: OwnPlaces, environment: Environment) -> TriedPlace:
     """Make the folder or bucket at *url* if it is not there, and try out what volumes ask of a cloud.
 
     Raises HybrisError.
     """
     with contextlib.closing(open_for_test(url, credentials, places)) as store:
         prepare_place(store)
-        seconds = try_out(store, environment=environment)
+        seconds = try_out(store, environment)
     return TriedPlace(without_secrets(url), dict(seconds))
 
 
@@ -197,7 +195,7 @@ def log_in(
     url: str, secrets: Mapping[str, str], store: CredentialStore, places: OwnPlaces = ANY_HOME
 ) -> TriedPlace:
     """`try_place` with these secrets, and keep them for the cloud and all folders below it if it answers."""
-    facts = try_place(url, _Given(secrets), places)
+    facts = try_place(url, _Given(secrets), places, SYSTEM)
     try:
         store.add(url, secrets)
     except AuthError as error:

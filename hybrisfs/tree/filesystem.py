@@ -24,11 +24,12 @@ from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.state import State, Transaction
 from hybrisfs.topic import Topic
 from hybrisfs.tree.attributes import Attributes
+from hybrisfs.tree.borders import Borders
 from hybrisfs.tree.changes import Changes
 from hybrisfs.tree.content import FileBytes, Missing, ReceivedContent
 from hybrisfs.tree.facets import Facets, Labels
 from hybrisfs.tree.inodes import Inode, InodeTable
-from hybrisfs.tree.names import Borders, Names
+from hybrisfs.tree.names import Names
 from hybrisfs.tree.pins import Pins
 from hybrisfs.tree.unseen import Change, Unseen
 from sync.codec import Buffer
@@ -73,7 +74,8 @@ class FileSystem:
         self.environment: Final = state.environment
         self.journal: Final = state.journal
         self.changes = Changes(tx)
-        self.inodes = InodeTable(tx, state.environment)
+        self.borders = Borders()
+        self.inodes = InodeTable(tx, state.environment, self.borders)
         self.content = FileBytes(
             state.journal,
             self.inodes,
@@ -84,7 +86,6 @@ class FileSystem:
         self.facets = Facets(self.changes)
         self.labels = Labels(self.inodes, self.facets)
         self.attributes = Attributes(self.inodes, self.changes, self.labels)
-        self.borders = Borders(self.inodes)
         self.names = Names(state.environment, self.inodes, self.changes, self.borders, self._unlinked)
         self.pins = Pins(tx, self.inodes)
         self.unseen = Unseen(state.environment)
@@ -310,7 +311,7 @@ class FileSystem:
         writable = flags & os.O_ACCMODE != os.O_RDONLY
         if writable:
             self.require_writable()
-            self.borders.require_change(tx, inode)
+            self.borders.require_change(tx, self.inodes.shown_as(tx, inode))
         if flags & os.O_TRUNC:
             self.truncate(tx, inode, 0)
         return self._new_handle(inode, writable)

@@ -7,7 +7,7 @@ when there are many. Rows are written in one batch by `flush`, inside the transa
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
@@ -19,6 +19,8 @@ from hybrisfs.state.extents import ExtentMap
 from hybrisfs.state.nodes import NODE_COLUMNS, NodeRow
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.state import Transaction
+from hybrisfs.topic import Topic
+from hybrisfs.tree.borders import Borders
 
 __all__ = [
     "LEAST_PATIENCE",
@@ -150,10 +152,6 @@ class Intent(Enum):
     REMOVE = "remove"
 
 
-def _nothing_to_resolve(tx: Transaction, inode: Inode, intent: Intent) -> None:
-    """Only updates of other devices make conflicts."""
-
-
 @dataclass(frozen=True, slots=True)
 class InodeLimits:
     """See `hybrisfs.environment.Limits`."""
@@ -165,7 +163,8 @@ class InodeLimits:
 class InodeTable:
     """All inodes that are in memory, by number."""
 
-    def __init__(self, tx: Transaction, environment: Environment) -> None:
+    def __init__(self, tx: Transaction, environment: Environment, borders: Borders) -> None:
+        self._borders = borders
         self._loaded: dict[int, Inode] = {}
         self._dirty: dict[int, Inode] = {}
         self._extents_dirty: dict[int, Inode] = {}
@@ -173,11 +172,9 @@ class InodeTable:
         self._random_bytes = environment.random_bytes
         self.most_loaded = environment.limits.of(InodeLimits).most_loaded
         # Nodes that are merged with others, have concurrent versions beside them, or are such a version:
-        # `resolve` is called before this device changes one of them.
+        # `disputed` is called before this device changes one of them.
         self.in_conflict = tx.conflicts.inodes()
-        self.resolve: Callable[[Transaction, Inode, Intent], None] = _nothing_to_resolve
-        # Raises OSError for a node that this device may not change; None: it may change all.
-        self.permit: Callable[[Transaction, Inode], None] | None = None
+        self.disputed = Topic[[Transaction, Inode, Intent]]()
         # Open files that lost their names to other devices' updates; they are in `in_conflict`, too.
         self.lost_names: dict[int, LostName] = {}
         # Names that have come or gone since the last update, by directory.
@@ -298,16 +295,17 @@ class InodeTable:
         return others if inode.is_conflict_copy else [inode.id, *others]
 
     def note_conflict(self, ino: int, is_part: bool) -> None:
-        """Say whether `resolve` must be called before the node changes."""
+        """Say whether `disputed` must be called before the node changes."""
         (self.in_conflict.add if is_part else self.in_conflict.discard)(ino)
 
     def intend(self, tx: Transaction, inode: Inode, intent: Intent) -> None:
         """Call before this device changes a node, its attributes or its names. Raises OSError when it may
         not."""
-        if self.permit is not None and (not inode.orphan or inode.ino in self.lost_names):
-            self.permit(tx, inode)
+        limited = self._borders.limits is not None
+        if limited and (not inode.orphan or inode.ino in self.lost_names):
+            self._borders.require_change(tx, self.shown_as(tx, inode))
         if inode.ino in self.in_conflict:
-            self.resolve(tx, inode, intent)
+            self.disputed(tx, inode, intent)
 
     def extents_of(self, tx: Transaction, inode: Inode) -> ExtentMap:
         extents = inode.extents

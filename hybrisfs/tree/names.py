@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import errno
 import stat
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from hybrisfs.environment import Environment
 from hybrisfs.errors import failure
-from hybrisfs.kinds import AREA_SIZE, ASSIGNMENT
-from hybrisfs.registers.node_id import born_in
 from hybrisfs.registers.tree import MAX_NAME, MAX_TARGET, attr_key, content_key, place_key
 from hybrisfs.state.nodes import PlaceRow
-from hybrisfs.state.registers import keys_of_node
 from hybrisfs.state.state import Transaction
+from hybrisfs.tree.borders import Borders
 from hybrisfs.tree.changes import Changes
 from hybrisfs.tree.inodes import Inode, InodeTable, Intent
 
-__all__ = ["RENAME_EXCHANGE", "RENAME_NOREPLACE", "Borders", "Names"]
+__all__ = ["RENAME_EXCHANGE", "RENAME_NOREPLACE", "Names"]
 
 RENAME_NOREPLACE: Final = 1
 RENAME_EXCHANGE: Final = 2
@@ -119,12 +117,12 @@ class Names:
         rdev: int = 0,
         target: bytes | None = None,
     ) -> Inode:
-        self._borders.require_entry(tx, directory)
+        self._borders.require_entry(tx, directory.id)
         if directory.mode & stat.S_ISGID:
             gid = directory.gid
             if stat.S_ISDIR(mode):
                 mode |= stat.S_ISGID
-        return self._inodes.create(tx, mode, uid, gid, rdev, target, self._borders.inside(tx, directory))
+        return self._inodes.create(tx, mode, uid, gid, rdev, target, self._borders.inside(tx, directory.id))
 
     def link(self, tx: Transaction, ino: int, parent: int, name: bytes) -> Inode:
         """A further name of a node that is no directory, or the first one of a file made without."""
@@ -138,7 +136,7 @@ class Names:
         if tx.places.find(parent, name) is not None:
             raise failure(errno.EEXIST)
         standing = None if inode.linkable else self._inodes.find(tx, tx.places.parent_of(ino))
-        self._borders.require_name(tx, inode, standing, directory)
+        self._borders.require_name(tx, inode.id, None if standing is None else standing.id, directory.id)
         self._inodes.intend(tx, inode, Intent.CHANGE)
         inode.nlink += 1
         inode.ctime = self._inodes.now()
@@ -177,7 +175,8 @@ class Names:
         directory.nlink += subdirectories
         self._inodes.disturbed.add((directory.ino, name))
         self._inodes.touch(directory)
-        if self._borders.may_change(tx, directory):  # not that of a contributor's folder itself
+        # A contributor does not change its folder itself.
+        if self._borders.may_change(tx, self._inodes.shown_as(tx, directory)):
             directory.mtime = directory.ctime = self._inodes.now()
             self._changes.mark(attr_key(directory.id), directory.ino)
 
@@ -205,7 +204,7 @@ class Names:
     def _remove(self, tx: Transaction, directory: Inode, name: bytes, inode: Inode, place: PlaceRow) -> int:
         """Take a name away, and the node with it when it was the last; the number of the name."""
         ino, slot, stamp = place
-        self._borders.require_entry(tx, directory)
+        self._borders.require_entry(tx, directory.id)
         self._inodes.intend(tx, inode, Intent.REMOVE)
         number = tx.places.remove_name(directory.ino, name)
         self._changes.retire(place_key(inode.id, slot), ino, stamp=stamp)
@@ -235,9 +234,9 @@ class Names:
         _check_name(new_name)
         old_dir, new_dir = self.directory(tx, parent), self._require_living_directory(tx, new_parent)
         moved = self.inode(tx, source[0])
-        self._borders.require_move(tx, moved, old_dir, new_dir)
+        self._require_move(tx, moved, old_dir, new_dir)
         if target is not None:
-            self._borders.require_move(tx, self.inode(tx, target[0]), new_dir, old_dir)
+            self._require_move(tx, self.inode(tx, target[0]), new_dir, old_dir)
         if flags == RENAME_EXCHANGE:
             if target is None:
                 raise failure(errno.ENOENT)
@@ -306,6 +305,9 @@ class Names:
         elif moved.is_directory:
             raise failure(errno.ENOTDIR)
 
+    def _require_move(self, tx: Transaction, moved: Inode, old: Inode, new: Inode) -> None:
+        self._borders.require_move(tx, self._inodes.shown_as(tx, moved), old.id, new.id)
+
     def _require_outside(self, tx: Transaction, moved: Inode, directory: int) -> None:
         """A directory may not move into itself."""
         if moved.is_directory and moved.ino in (directory, *tx.places.above(directory)):
@@ -317,81 +319,3 @@ def _check_name(name: bytes) -> None:
         raise failure(errno.ENAMETOOLONG)
     if not name or name in (b".", b"..") or b"/" in name or b"\0" in name:
         raise failure(errno.EINVAL)
-
-
-# -- folders that some device is limited to: what belongs to them, and what this device may change ------
-# `hybrisfs.members.roles` says what an *area* is, and which writes count. Here programs are kept to that:
-# what is made below the folder of an area belongs to it, nothing crosses its border, and where this device
-# may not change anything, programs get an error at once. They see EXDEV at a border, as between two disks,
-# and EACCES where this device may not change anything: EROFS would say that of the whole mount.
-
-
-class Borders:
-    """Of one volume. While no device is limited to a folder, nothing is looked up in the
-    database."""
-
-    def __init__(self, inodes: InodeTable) -> None:
-        self._inodes = inodes
-        self.folders: Mapping[bytes, bytes] = {}
-        """The areas to which some device is limited, by the nodes of their folders."""
-        self.limits: Collection[bytes] | None = None
-        """The areas to which this device is limited; None: it is not."""
-
-    def inside(self, tx: Transaction, directory: Inode) -> bytes | None:
-        """The area of new nodes in a directory."""
-        if not self.folders:
-            return None
-        return self.folders.get(directory.id) or self._area(tx, directory.id)
-
-    def may_change(self, tx: Transaction, inode: Inode) -> bool:
-        """Whether this device may change a node."""
-        limits = self.limits
-        return limits is None or all(
-            self._area(tx, node) in limits for node in self._inodes.shown_as(tx, inode)
-        )
-
-    def require_change(self, tx: Transaction, inode: Inode) -> None:
-        """Raises OSError (EACCES) when this device may not change a node."""
-        if not self.may_change(tx, inode):
-            raise failure(errno.EACCES)
-
-    def may_enter(self, tx: Transaction, directory: Inode) -> bool:
-        """Whether this device may change the nodes in a directory."""
-        return self.limits is None or self.inside(tx, directory) in self.limits
-
-    def require_entry(self, tx: Transaction, directory: Inode) -> None:
-        """Raises OSError (EACCES) when this device may not change the nodes in a directory."""
-        if not self.may_enter(tx, directory):
-            raise failure(errno.EACCES)
-
-    def require_move(self, tx: Transaction, inode: Inode, directory: Inode, new_directory: Inode) -> None:
-        """Raises OSError when the node may not leave a directory (EACCES) for another one (EXDEV)."""
-        if not self.folders:
-            return
-        if self.limits is not None:
-            self.require_change(tx, inode)
-            self.require_entry(tx, directory)
-            self.require_entry(tx, new_directory)
-        if directory.ino != new_directory.ino and self.inside(tx, directory) != self.inside(
-            tx, new_directory
-        ):
-            raise failure(errno.EXDEV)
-
-    def require_name(self, tx: Transaction, inode: Inode, standing: Inode | None, directory: Inode) -> None:
-        """Raises OSError when nothing may have a new name in a directory (EACCES), or not this node, which
-        has one in the directory *standing* or none yet (EXDEV)."""
-        if not self.folders:
-            return
-        self.require_entry(tx, directory)
-        area = self._area(tx, inode.id) if standing is None else self.inside(tx, standing)
-        if area != self.inside(tx, directory):
-            raise failure(errno.EXDEV)
-
-    def _area(self, tx: Transaction, node: bytes) -> bytes | None:
-        areas = set(self.folders.values())
-        born = born_in(node)
-        return born if born in areas else min(areas.intersection(self._assigned(tx, node)), default=None)
-
-    def _assigned(self, tx: Transaction, node: bytes) -> set[bytes]:
-        """The areas to which full members have assigned a node."""
-        return {key[-AREA_SIZE:] for key in keys_of_node(tx, ASSIGNMENT, node)}

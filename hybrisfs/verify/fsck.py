@@ -52,7 +52,7 @@ class Fsck:
         self._clouds = writing.clouds
         self._ground = writing.clouds.ground
         self._fs = self._ground.fs
-        self._sharing = writing.sharing
+        self._sharing = self._ground.sharing
         self._maintenance = maintenance
         self._collector = collector
         self._cloud_set = cloud_set

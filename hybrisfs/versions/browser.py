@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
-from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.environment import Environment
 from hybrisfs.errors import failure
 from hybrisfs.merge.names import shortened
 from hybrisfs.read.fetch import Fetcher
@@ -313,9 +313,7 @@ class Retention(Protocol):
 class VersionsByPath:
     """The `Source` of the folder at *path*, given by its names."""
 
-    def __init__(
-        self, path: Sequence[bytes], retention: Retention, environment: Environment = SYSTEM
-    ) -> None:
+    def __init__(self, path: Sequence[bytes], retention: Retention, environment: Environment) -> None:
         self._environment = environment
         self._path = tuple(path)
         self._retention = retention

@@ -13,7 +13,6 @@ from typing import Final
 from hybrisfs.api import decisions as api
 from hybrisfs.errors import UsageError
 from hybrisfs.parts import Ground
-from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.shown import quoted, shown
 from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.state.shown_nodes import (
@@ -168,9 +167,9 @@ class Unreadable:
     """Chunks that could not be read since the volume was opened. Thread-safe; called without the volume's
     lock."""
 
-    def __init__(self, ground: Ground, sharing: Sharing, versions: Versions, mounting: Mounting) -> None:
+    def __init__(self, ground: Ground, versions: Versions, mounting: Mounting) -> None:
         self._ground = ground
-        self._sharing = sharing
+        self._sharing = ground.sharing
         self._versions = versions
         self._mounting = mounting
         self._lock = threading.Lock()

@@ -27,7 +27,6 @@ from hybrisfs.mirror.importer import Importer, Step
 from hybrisfs.mirror.volume_side import VolumeSide
 from hybrisfs.mirror.worker import Worker
 from hybrisfs.parts import Ground, Reading
-from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.state import Transaction
@@ -45,13 +44,13 @@ _FOLDER: Final = "mirrors"
 class Mirrors:
     """All mirrors of one volume. Thread-safe. Each has a thread, from `start` or `add` on."""
 
-    def __init__(self, ground: Ground, sharing: Sharing, reading: Reading, mounting: Mounting) -> None:
+    def __init__(self, ground: Ground, reading: Reading, mounting: Mounting) -> None:
         self._ground = ground
         self._environment = ground.fs.environment
-        self._sharing = sharing
+        self._sharing = ground.sharing
         self._mounting = mounting
-        self._around = _Surroundings(ground, sharing, reading, mounting)
-        self._folder = ground.state / _FOLDER
+        self._around = _Surroundings(ground, reading, mounting)
+        self._folder = ground.folder / _FOLDER
         ground.fs.shown.listen(self._changed)
         self._lock = threading.Lock()
         self._workers: dict[str, Worker] = {}
@@ -220,12 +219,11 @@ class _Surroundings:
     def __init__(
         self,
         ground: Ground,
-        sharing: Sharing,
         reading: Reading,
         mounting: Mounting,
     ) -> None:
         self._ground = ground
-        self._sharing = sharing
+        self._sharing = ground.sharing
         self._reading = reading
         self._mounting = mounting
 

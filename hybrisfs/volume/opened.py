@@ -1,8 +1,6 @@
-"""An open volume: its parts, opened in stages, each of which takes earlier ones; and its end.
+"""An open volume: its parts, as `hybrisfs.volume.opening` makes them; its background work, and its end.
 
-    ground (settings, keys, tree) -> sharing -> clouds -> reading -> receiving -> writing -> upkeep -> control
-
-All background work is listed once, at the end of `Opened._start_pipeline`.
+All background work is listed once, in `Opened._start`.
 """
 
 from __future__ import annotations
@@ -11,66 +9,35 @@ import contextlib
 import logging
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from backends.credentials import CredentialStore
-from hybrisfs.admit.create import DATABASE_FILE, JOURNAL_FOLDER, KEYS_FILE
+from hybrisfs.admit.create import DATABASE_FILE, KEYS_FILE
 from hybrisfs.admit.damaged_database import is_damage, naming_damage, rebuild_advice
-from hybrisfs.admit.kits import Kits
 from hybrisfs.api.devices import Accused
-from hybrisfs.clouds.agreed_clouds import open_engine
-from hybrisfs.clouds.checkpoints import Checkpoints
-from hybrisfs.clouds.checkup import Checkup, RecentPuts
-from hybrisfs.clouds.cloud_set import CloudSet
-from hybrisfs.clouds.control import CloudControl
-from hybrisfs.clouds.maintenance import Maintenance
-from hybrisfs.clouds.objects import CloudObjects
-from hybrisfs.clouds.value_services import ValueServices
-from hybrisfs.dispersal.engine import Marker
 from hybrisfs.dispersal.errors import DispersalError
-from hybrisfs.dispersal.pack import Redundancy
-from hybrisfs.dispersal.seal import Sealer
-from hybrisfs.dispersal.share import TableSealer
-from hybrisfs.environment import SYSTEM, Environment
-from hybrisfs.gc.collector import Collector
-from hybrisfs.gc.find import Pages
+from hybrisfs.environment import Environment
 from hybrisfs.home import Home
-from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import VolumeKeys
-from hybrisfs.kv.cloud_stores import CloudStores
-from hybrisfs.kv.log_store import LogStore
-from hybrisfs.kv.opening import KeyValues
-from hybrisfs.kv.shared import Owner, SharedStores
 from hybrisfs.merge.unsigned import is_withheld
-from hybrisfs.parts import Clouds, Core, Ground, HeadSources, Reading, Writing
-from hybrisfs.read.evict import Evictor
-from hybrisfs.read.fetch import Fetcher
-from hybrisfs.read.pin import Pinner
-from hybrisfs.receive.pull import Puller
+from hybrisfs.parts import Publishing, Reading, open_reading
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.settings.settings import Settings
-from hybrisfs.settings.transfers import Transfers, is_metered
-from hybrisfs.sharing.awaited_log import AwaitedLog
-from hybrisfs.sharing.peering import Peering
+from hybrisfs.settings.transfers import Transfers
+from hybrisfs.sharing.links import Links
 from hybrisfs.stages import IDLE, LastError, Stage, Wake, start_stages
 from hybrisfs.state.database import Database, lock_exclusively
-from hybrisfs.state.journal import Journal
 from hybrisfs.state.state import Transaction
-from hybrisfs.stores.own_places import MARKER_NAME, OwnPlaces, marker
-from hybrisfs.tree.residency import Residency
-from hybrisfs.verify.fsck import Fsck
-from hybrisfs.versions.thinning import Thinner
-from hybrisfs.volume.decisions import Conflicts, Unreadable
-from hybrisfs.volume.files import Browsing, Labelling, Pinning
-from hybrisfs.volume.mirrors import Mirrors
 from hybrisfs.volume.mounting import Mounting
-from hybrisfs.volume.versions import Versions
-from hybrisfs.write.grants import Grants
-from hybrisfs.write.pack import IN_FLIGHT, Packer, PackMaker
-from hybrisfs.write.publish import Chunker, Publisher
-from hybrisfs.write.relayer import Relayer, Uploads
+from hybrisfs.volume.opening import (
+    open_clouds,
+    open_control,
+    open_ground,
+    open_receiving,
+    open_upkeep,
+    open_writing,
+)
 from hybrisfs.write.ship import Shipper
 
 __all__ = ["Opened"]
@@ -84,14 +51,14 @@ _OFFLINE_BEACON_SECONDS: Final = 2.0
 class Opened:
     """All parts of a volume, from its opening, which starts its background work, to `close`."""
 
-    def __init__(self, home: Home, config: VolumeConfig, environment: Environment = SYSTEM) -> None:
+    def __init__(self, home: Home, config: VolumeConfig, environment: Environment) -> None:
         """Raises HybrisError."""
         self.environment: Final = environment
-        self.name = config.name
-        self.settings = Settings(home, config)
-        self.state = home.volume_state(config.name)
-        self.last_error = LastError()
-        self._mounting = Mounting(self.name)
+        self.name: Final = config.name
+        self.settings: Final = Settings(home, config)
+        self.state: Final = home.volume_state(config.name)
+        self.last_error: Final = LastError()
+        self._mounting: Final = Mounting(self.name)
         with contextlib.ExitStack() as undo:
             self._lock_file = lock_exclusively(self.state)
             undo.callback(os.close, self._lock_file)
@@ -99,16 +66,34 @@ class Opened:
             with naming_damage(config.name, self.state / DATABASE_FILE):
                 database = Database(self.state / DATABASE_FILE, environment)
                 undo.callback(database.abandon)
-                self._open_ground(home, keys, database)
-            self._open_clouds(keys)
+                ground = open_ground(home, self.settings, keys, database, self._mounting)
+            clouds = open_clouds(ground)
             undo.pop_all()
         with naming_damage(config.name, self.state / DATABASE_FILE):
-            self._open_reading()
-            self._open_receiving()
-            self._open_writing()
-            self._open_upkeep()
-            self._open_control()
-            self._start_pipeline()
+            reading = open_reading(ground, clouds.engine, clouds, Links())
+            receiving = open_receiving(clouds, reading)
+            publishing, writing = open_writing(clouds, reading, receiving)
+            upkeep = open_upkeep(reading, receiving, writing, self._mounting)
+            control = open_control(reading, receiving, writing, upkeep, self._mounting)
+        self.ground: Final = ground
+        self.fs, self.signals, self.committer = ground.fs, ground.signals, ground.committer
+        self.ring, self.sealer, self.sharing = ground.ring, ground.sealer, ground.sharing
+        self.engine, self.key_values, self._transfers = clouds.engine, clouds.key_values, clouds.transfers
+        self.packs, self.grants = clouds.packs, clouds.grants
+        self.links, self.fetcher, self.room = reading.links, reading.fetcher, reading.room
+        self.residency = reading.residency
+        self.following, self.checkpoints = receiving.following, receiving.checkpoints
+        self.peering = receiving.peering
+        self.writing, self.relayer, self.uploads = writing, writing.relayer, writing.uploads
+        self.maintenance, self.checkup = upkeep.maintenance, upkeep.checkup
+        self.thinner, self.versions = upkeep.thinner, upkeep.versions
+        self.unreadable, self.collector = upkeep.unreadable, upkeep.collector
+        self.recovery, self._cloud_set, self.clouds = control.kits, control.cloud_set, control.clouds
+        self._fsck, self.mirrors = control.fsck, control.mirrors
+        self.content, self.labels, self.browsing = control.content, control.labels, control.browsing
+        self.conflict_table = control.conflicts
+        self.settings.changed.listen(self._adopt)
+        self._threads = self._start(publishing, reading)
 
     @property
     def config(self) -> VolumeConfig:
@@ -140,178 +125,28 @@ class Opened:
         """See `Trials.facts`."""
         return self.sharing.trials.facts()
 
-    # -- the stages of opening -------------------------------------------------------------------
-
-    def _open_ground(self, home: Home, keys: VolumeKeys, database: Database) -> None:
-        state, environment = self.state, self.environment
-        self.ring = KeyRing(keys, path=state / KEYS_FILE, environment=environment)
-        self.sealer = Sealer(self.ring.chunks, keys.dedup)
-        self.tables = TableSealer(self.ring.tables)
-        journal = Journal(state / JOURNAL_FOLDER, environment, budget=self.config.cache_bytes)
-        core = Core(
-            database,
-            journal,
-            self.sealer,
-            self.ring,
-            (os.getuid(), os.getgid()),
-            deletion_share=self.config.deletion_share,
-            awaited_log=AwaitedLog(state, environment),
-            upcoming=self._mounting.upcoming,
-        )
-        self.fs, self.signals, self.committer = core.fs, core.signals, core.committer
-        self.ground = Ground(
-            home,
-            self.settings,
-            state,
-            self.ring,
-            self.sealer,
-            self.tables,
-            self.fs,
-            self.signals,
-            self.committer,
-        )
-        self.fs.shown.listen(lambda changes: self.signals.content_wanted())
-        self.fs.shown.listen(self._mounting.notify)
-        self.sharing = core.sharing
-        self.sharing.adopt(self.config)
-        self.conflict_table = Conflicts(self.fs)
-
-    def _open_clouds(self, keys: VolumeKeys) -> None:
-        ground, config = self.ground, self.config
-        credentials = CredentialStore(ground.home.credentials)
-        self.engine = engine = open_engine(
-            config,
-            credentials,
-            ground.sealer,
-            ground.tables,
-            OwnPlaces(ground.home, self.environment),
-            self.environment,
-        )
-        redundancy = Redundancy(config.f, config.k)
-        owner = Owner(config.id, keys.device.device_id, keys.first.values, ground.ring.values)
-        services = ValueServices(ground, self.sharing)
-        shared = SharedStores(ground.state, engine, owner, services, credentials, redundancy, self.sharing)
-        on_clouds = CloudStores(engine, owner, services, self.sharing)
-        in_log = LogStore(ground.fs, self.sharing.signer, ground.committer, ground.signals)
-        self.key_values = KeyValues(
-            ground.state, engine, keys, redundancy, shared, on_clouds, in_log, self.sharing
-        )
-        self._transfers = Transfers(
-            config.transfers,
-            engine.throttle,
-            ground.signals,
-            lambda chosen: self.settings.set(transfers=chosen),
-            is_metered,
-        )
-        self._transfers.look()
-        self.packs = PackMaker(ground.sealer, ground.tables, redundancy, engine)
-        self.grants = Grants(ground.ring, config.id, self.sharing.key_holders, engine)
-        self._clouds = Clouds(
-            ground,
-            engine,
-            Marker(MARKER_NAME, marker(config.id)),
-            self.packs,
-            self.grants,
-            self.key_values,
-            self._transfers,
-        )
-
-    def _open_reading(self) -> None:
-        fs, signals, clouds = self.fs, self.signals, self._clouds
-        self.peering = Peering(
-            fs, self.sharing, self.ring, self.sealer, self.committer, signals, self.config.links
-        )
-        self.fetcher = Fetcher(fs, self.engine, signals, self.peering.fetch_chunks)
-        self.room = Evictor(fs, self.committer, signals, clouds)
-        self.residency = Residency(fs, clouds)
-        pinner = Pinner(fs, self.fetcher, self.room, signals, self.committer)
-        self._reading = Reading(self.fetcher, self.room, pinner, self.residency)
-        self.content = Pinning(fs, self.committer, pinner, self.room, signals, self._mounting)
-        self.labels = Labelling(fs, self.committer, self._mounting)
-        self.browsing = Browsing(fs, self.fetcher, self.residency)
-
-    def _open_receiving(self) -> None:
-        self._puller: Puller = self.sharing.follow(self.engine, self.grants)
-        self.checkpoints = Checkpoints(self.ground, self.sharing, self._clouds, self.peering, self._puller)
-
-    def _open_writing(self) -> None:
-        fs, signals, sharing, puller = self.fs, self.signals, self.sharing, self._puller
-        chunker = Chunker(fs, self.fetcher)
-        self._publisher = Publisher(fs, chunker, sharing.signer, sharing.receiver, signals)
-        uploaders = ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="upload")
-        self._packer = Packer(fs, sharing.signer, signals, self.packs, self.fetcher, uploaders)
-        self.relayer = Relayer(
-            fs,
-            signals,
-            self.ring.segments,
-            puller,
-            self.fetcher,
-            self.peering,
-        )
-        self.uploads = Uploads(fs, signals, self.relayer, self.fetcher)
-        self._shipper = Shipper(
-            fs,
-            signals,
-            self.committer,
-            self.ring,
-            self._clouds,
-            self.relayer,
-            HeadSources(puller, self.checkpoints.checkpointer, sharing.agreement),
-        )
-        self._shipper.told.listen(self.peering.announce)
-        self.writing = Writing(self._clouds, sharing, self.relayer, self.uploads, self._shipper)
-
-    def _open_upkeep(self) -> None:
-        fs, signals, sharing, config = self.fs, self.signals, self.sharing, self.config
-        objects = CloudObjects(self.writing, self.fetcher, self.checkpoints.expected)
-        self.maintenance = Maintenance(objects, self.writing)
-        recent = RecentPuts(fs, objects.expected, objects.upkeep, self.sharing.device, self.environment)
-        self.checkup = Checkup(fs, self.engine, self._clouds.marker, signals, recent, self.maintenance)
-        self.checkup.minute.listen(sharing.look_after)
-        self.thinner = Thinner(fs, config.keep_versions, Pages(fs, self.fetcher).read)
-        self.versions = Versions(
-            fs,
-            self.committer,
-            self.fetcher,
-            self.thinner,
-            self.uploads,
-            config.name,
-        )
-        self.unreadable = Unreadable(self.ground, sharing, self.versions, self._mounting)
-        self.fetcher.unavailable.listen(self.unreadable.note)
-        self.collector = Collector(self.ground, self.fetcher, self.writing, self.thinner, objects)
-
-    def _open_control(self) -> None:
-        ground, sharing, clouds = self.ground, self.sharing, self._clouds
-        self.recovery = Kits(ground, sharing, self.engine, self.uploads)
-        self._cloud_set = CloudSet(
-            ground, sharing, clouds, self.maintenance, self.writing, self.checkpoints, self.recovery
-        )
-        self.checkup.minute.listen(self._cloud_set.look_after)
-        self.clouds = CloudControl(ground, sharing, clouds, self._cloud_set, self.maintenance, self.writing)
-        self._fsck = Fsck(self.writing, self.maintenance, self.collector, self._cloud_set)
-        self.mirrors = Mirrors(ground, sharing, self._reading, self._mounting)
-        self.settings.changed.listen(self._adopt)
+    # -- background work -------------------------------------------------------------------------
 
     def _adopt(self, config: VolumeConfig) -> None:
         """Let those settings hold that can at any time."""
         self._transfers.adopt(config.transfers)
         self.sharing.adopt(config)
+        self.following.adopt(config)
         self.versions.keep(config.keep_versions)
         self.fs.journal.budget = config.cache_bytes
 
-    def _start_pipeline(self) -> None:
-        """Start all background work."""
+    def _start(self, publishing: Publishing, reading: Reading) -> Mapping[str, threading.Thread]:
+        """Start all background work; its threads, by the names of the stages."""
         fs, signals = self.fs, self.signals
-        wake = signals.waiting
+        wake, packer = signals.waiting, publishing.packer
         stages = (
             Stage("commit", self.committer.step, self.committer.wait, outlives=True),
-            Stage("publish", self._publisher.step, wake(Wake.CHANGES)),
-            Stage("pack", self._packer.step, wake(Wake.CHUNKS), finish=self._packer.finish),
+            Stage("publish", publishing.publisher.step, wake(Wake.CHANGES)),
+            Stage("pack", packer.step, wake(Wake.CHUNKS), finish=packer.finish),
             Stage("ship", self.writing.ship, wake(Wake.UPDATES)),
-            Stage("pull", self.sharing.pull, wake(Wake.LOOK)),
+            Stage("pull", self.following.pull, wake(Wake.LOOK)),
             Stage("checkpoint", self.checkpoints.step, wake()),
-            Stage("pin", self._reading.pinner.step, wake(Wake.CONTENT), moves=True),
+            Stage("pin", reading.pinner.step, wake(Wake.CONTENT), moves=True),
             Stage("room", self.room.step, wake(), first=IDLE),
             Stage("gc", self.collector.step, wake(), first=self.collector.first),
             Stage("checkup", self.checkup.step, wake(Wake.CHECKUP), first=self.checkup.first),
@@ -319,7 +154,7 @@ class Opened:
             Stage("clouds", self._cloud_set.step, wake(Wake.CLOUDS)),
             Stage("transfers", self._transfers.step, wake(Wake.SETTINGS)),
         )
-        self._threads = start_stages(
+        threads = start_stages(
             self.name,
             stages,
             signals,
@@ -329,8 +164,9 @@ class Opened:
         )
         signals.changes_made()
         signals.chunks_made()
-        self.peering.open(self.checkpoints.checkpointer)
+        self.peering.open()
         self.mirrors.start()
+        return threads
 
     # -- the end ---------------------------------------------------------------------------------
 
@@ -340,7 +176,7 @@ class Opened:
         for stop in (self.signals.stop, self.fetcher.close, self.peering.close, self.mirrors.stop):
             stop()
         if len(self.sharing.current_members()) > 1 and self._transfers.held is None:
-            _send_offline_beacon(self.name, self._shipper, self._threads["ship"])
+            _send_offline_beacon(self.name, self.writing.shipper, self._threads["ship"])
         for end in (self.engine.close, self.fetcher.join, self.key_values.close, self.sharing.close):
             end()
         for name, thread in self._threads.items():

@@ -40,7 +40,7 @@ def volume_status(volume: Opened) -> VolumeStatus:
     volume.settings.look()
     devices = devices_of(volume)
     values = volume.key_values.facts()
-    removed = volume.sharing.was_removed
+    removed = volume.following.was_removed
     accused = volume.accused()
     warnings = [*_about_accused(accused), *_warnings(volume, devices, values)]
     jobs, clouds = volume.clouds.jobs(), _clouds_of(volume)
@@ -108,11 +108,11 @@ def _clouds_of(volume: Opened) -> list[CloudStatus]:
 
 
 def devices_of(volume: Opened) -> list[Device]:
-    """See `Sharing.devices`; with the present links, and since when garbage collection waits for each
+    """See `Following.devices`; with the present links, and since when garbage collection waits for each
     device."""
     awaited = volume.collector.awaited()
-    links = {one.device_id.hex(): one for one in volume.peering.status()}
-    devices = volume.sharing.devices()
+    links = {one.device_id.hex(): one for one in volume.links.status()}
+    devices = volume.following.devices()
     for device in devices:
         link = links.get(device.id)
         if link is not None:
@@ -176,7 +176,7 @@ def _warnings(volume: Opened, devices: list[Device], values: ValueFacts) -> list
         for one in volume.sharing.deletions.all()
     ]
     silent = [one.name for one in devices if one.suspect]
-    if silent and volume.sharing.freshness.blocks:
+    if silent and volume.following.freshness.blocks:
         waiting.append(
             f"files cannot be opened for reading until {' and '.join(silent)} is heard of; "
             f"hybrisfs volume set {volume.name} --stale-reads warn lets them be opened"
@@ -197,7 +197,7 @@ def _warnings(volume: Opened, devices: list[Device], values: ValueFacts) -> list
     waiting += volume.mirrors.broken
     waiting += volume.settings.doubts
     alarms = [one for one in (volume.peering.alarm, volume.checkpoints.checkpointer.machine.alarm) if one]
-    return [*waiting, *volume.sharing.doubts(), *alarms]
+    return [*waiting, *volume.following.doubts(), *alarms]
 
 
 def _about_roles(volume: Opened, devices: list[Device]) -> list[str]:

@@ -13,7 +13,7 @@ from hybrisfs.api.devices import Admitted, Device, DeviceRole, KeptDevice, Proof
 from hybrisfs.api.maintenance import Dropped
 from hybrisfs.api.status import VolumeStatus
 from hybrisfs.clouds.checkup import CheckupLimits
-from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.environment import Environment
 from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home
 from hybrisfs.members.removal import Stance
@@ -38,7 +38,7 @@ class Volume(Opened):
     """One open volume. Its methods may be called from any thread."""
 
     @staticmethod
-    def open(home: Home, name: str, environment: Environment = SYSTEM) -> Volume:
+    def open(home: Home, name: str, environment: Environment) -> Volume:
         """Open the volume and start its background work. Raises HybrisError."""
         return Volume(home, VolumeConfig.load(home, name), environment)
 
@@ -56,7 +56,7 @@ class Volume(Opened):
                 self.fetcher,
                 self.room,
                 self.residency,
-                self.sharing.freshness,
+                self.following.freshness,
                 self.sharing.sparing,
                 NoFetchPrograms(self.config.no_fetch_programs),
                 versions,
@@ -90,7 +90,7 @@ class Volume(Opened):
 
         done = self.uploads.wait(timeout, told)
         if done and timeout != 0:
-            self.sharing.look_at_members(_MEMBERS_SECONDS)
+            self.following.look_at_members(_MEMBERS_SECONDS)
             self._require_membership()
         return done
 
@@ -101,7 +101,7 @@ class Volume(Opened):
                 self.require_writer()
 
     def _require_membership(self) -> None:
-        if self.sharing.was_removed:
+        if self.following.was_removed:
             raise HybrisError(
                 f"this device was removed from the volume {self.name}",
                 "what changes here reaches no other device",
@@ -132,7 +132,7 @@ class Volume(Opened):
         self.require_writer()
         rights = sharing.shared_folders.rights(folders, reader=reader)
         self.checkpoints.checkpointer.machine.hurry()
-        return Invitation(self.ground, sharing, rights, lifetime=lifetime, with_credentials=with_credentials)
+        return Invitation(self.ground, rights, lifetime=lifetime, with_credentials=with_credentials)
 
     def require_writer(self) -> None:
         """Raises HybrisError unless this device is a full member."""

@@ -99,8 +99,6 @@ class RelayLog(Protocol):
     @property
     def members(self) -> Members: ...
 
-    def is_suspended(self) -> bool: ...
-
     def own_tip(self) -> Tip | None:
         """The newest update of the own chain."""
 
@@ -141,6 +139,8 @@ class RelayRows(Protocol):
 
     @property
     def segments(self) -> RelayedSegments: ...
+
+    def is_suspended(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,7 +402,7 @@ class RelayMachine:
         member. A suspended device goes on relaying: it may be the only one that has received the
         accusation."""
         members, chain = tx.updates.members, tx.updates.own_tip()
-        if tx.updates.device not in members and not tx.updates.is_suspended():
+        if tx.updates.device not in members and not tx.is_suspended():
             return
         for tip in tx.updates.tips():
             if (chain is None or tip.branch != chain.branch) and members.known(tip.device):

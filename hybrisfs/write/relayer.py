@@ -113,7 +113,7 @@ class Relayer:
         segment_keys: SealKeys,
         clouds: CloudsFollowed,
         fetcher: ChunkFetcher,
-        links: Links | None = None,
+        links: Links,
     ) -> None:
         self.limits = fs.environment.limits.of(RelayLimits)
         """They may be others at any moment."""
@@ -151,11 +151,11 @@ class Relayer:
         return self._sealed(*batch) if batch is not None else None
 
     def _seen(self) -> Seen:
-        told = self._links.heads() if self._links is not None else {}
+        told = self._links.heads()
         return Seen(self._clouds.heads(), told, self._clouds.earlier_heads())
 
     def _linked(self) -> Collection[bytes]:
-        return self._links.linked() if self._links is not None else ()
+        return self._links.linked()
 
     def _carry_out(
         self, tx: Transaction, actions: list[Action], now: float

@@ -335,7 +335,7 @@ class Shipper:
         """The first chunk that may still come to the clouds; a lost one holds nothing up. None for a reader,
         because other devices can get its chunks over a link. None for a suspended device: it cannot sign
         where chunks are, and its plea has to reach the members that can veto."""
-        if self._fs.read_only or tx.updates.is_suspended():
+        if self._fs.read_only or tx.is_suspended():
             return None
         return first_pending(tx, but=tx.chunks.lost)
 

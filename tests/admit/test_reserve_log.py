@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.admit.reserve_log import ReserveLog
+from hybrisfs.environment import SYSTEM
 from hybrisfs.members.members import Member, member_key
 from sync import DeviceKey, LogSegment, OneKey, decode_head, decode_segment, segment_name
 from tests.recovery.support import ADA, BOB, SECRET, STRANGER, VOLUME
@@ -23,7 +24,7 @@ def logs(tmp_path: Path) -> Iterator[list[ReserveLog]]:
         found = []
         for number in range(3):
             (tmp_path / str(number)).mkdir()
-            log = ReserveLog(tmp_path / str(number), VOLUME, SECRET.reserve, KEYS)
+            log = ReserveLog(tmp_path / str(number), VOLUME, SECRET.reserve, KEYS, SYSTEM)
             stack.callback(log.close)
             found.append(log)
         yield found
@@ -72,7 +73,7 @@ def test_at_the_same_moment_both_are_let_in_and_the_head_names_both(logs: list[R
 
 def test_what_the_reserve_did_not_sign_is_not_taken(logs: list[ReserveLog], tmp_path: Path) -> None:
     (tmp_path / "foreign").mkdir()
-    foreign = ReserveLog(tmp_path / "foreign", VOLUME, STRANGER, KEYS)
+    foreign = ReserveLog(tmp_path / "foreign", VOLUME, STRANGER, KEYS, SYSTEM)
     name, data = foreign.admit(Member(STRANGER.public, "stranger"))
     foreign.close()
     assert not logs[0].take([decode_segment(data, name, VOLUME, KEYS)])

@@ -27,6 +27,7 @@ from hybrisfs.api.request import (
 from hybrisfs.api.status import StatusRequest, UnusableVolume, VolumeStatus
 from hybrisfs.api.volumes import PlaceTryRequest
 from hybrisfs.daemon.service import Daemon
+from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import UsageError
 from hybrisfs.home import Home
 from tests.daemon.fake import FakeVolumes
@@ -158,7 +159,7 @@ def requests(kind: type[Question[Any]] = Question) -> list[type[Question[Any]]]:
 
 
 def test_the_daemon_answers_each_request_and_nothing_else(tmp_path: Path) -> None:
-    daemon = Daemon(Home.below(tmp_path), FakeVolumes("photos"))
+    daemon = Daemon(Home.below(tmp_path), FakeVolumes("photos"), SYSTEM)
     commands = [one.command for one in requests()]
     assert sorted(commands) == sorted(daemon.commands)
 

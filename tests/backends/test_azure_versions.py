@@ -10,6 +10,7 @@ import pytest
 from backends.azure import AzureStore
 from backends.errors import AuthError, CorruptError, MissingError, OversizeError, PermanentError
 from backends.versions import MAX_VERSIONS, versions_of
+from hybrisfs.environment import SYSTEM
 from hybrisfs.stores.retention import try_retention
 from tests.backends.fake_azure import FakeAzure
 from tests.backends.faulty_server import AnsweringServer
@@ -62,12 +63,12 @@ def test_of_many_versions_the_newest_and_the_oldest_are_told(store: AzureStore) 
 
 
 def test_only_who_may_destroys_versions(service: FakeAzure, store: AzureStore) -> None:
-    found = try_retention(store)
+    found = try_retention(store, SYSTEM)
     assert (found.keeps, found.days, found.destructible, found.deletes) == (True, None, True, True)
     assert "tells administrators only" in found.note
     assert not any(service.kept.values())
     service.lasting = True
-    found = try_retention(store)
+    found = try_retention(store, SYSTEM)
     assert (found.keeps, found.destructible) == (True, False)
     with pytest.raises(AuthError):
         store.versions.destroy(list(service.kept)[-1].removeprefix("f/"))
@@ -85,6 +86,6 @@ def test_the_command_for_an_administrator_is_told(store: AzureStore) -> None:
 def test_an_account_that_keeps_nothing(azure_server: Server) -> None:
     store = AzureStore(azure_server.url(), FixedCredentials(azure_server.secrets))
     store.initialise()
-    found = try_retention(store)
+    found = try_retention(store, SYSTEM)
     assert (found.keeps, found.deletes) == (False, True)
     store.close()

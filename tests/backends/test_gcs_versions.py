@@ -9,6 +9,7 @@ import pytest
 from backends.errors import AuthError, CorruptError, MissingError, OversizeError
 from backends.gcs import GcsStore
 from backends.versions import MAX_VERSIONS, Policy, versions_of
+from hybrisfs.environment import SYSTEM
 from hybrisfs.stores.retention import try_retention
 from tests.backends.fake_gcs import FakeGcs
 from tests.backends.faulty_server import AnsweringServer
@@ -93,11 +94,11 @@ def test_rights_that_are_lacking_are_named(service: FakeGcs, store: GcsStore) ->
 
 
 def test_it_is_proven_by_a_try(service: FakeGcs, store: GcsStore) -> None:
-    found = try_retention(store)
+    found = try_retention(store, SYSTEM)
     assert (found.keeps, found.deletes) == (False, True)
     store.versions.keep(30)
-    found = try_retention(store)
+    found = try_retention(store, SYSTEM)
     assert (found.keeps, found.days, found.destructible, found.deletes) == (True, 30, True, True)
     assert not any(service.kept.values())
     service.soft_delete_days = 7
-    assert "last 7 days (soft delete)" in try_retention(store).note
+    assert "last 7 days (soft delete)" in try_retention(store, SYSTEM).note

@@ -16,6 +16,7 @@ from hybrisfs.checkpoint.intake import Adoption
 from hybrisfs.checkpoint.limits import CheckpointLimits
 from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
 from hybrisfs.checkpoint.snapshot import SnapshotHash, Snapshotter
+from hybrisfs.environment import SYSTEM
 from hybrisfs.merge.state_hash import state_hash
 from hybrisfs.state.checkpoints import StoredSnapshot
 from tests.merge.fleet import Device, Entry, NotHereError
@@ -109,7 +110,7 @@ def test_adopting_is_taking_in_all_updates(
 ) -> None:
     choices = random.Random(seed)
     directory = tmp_path_factory.mktemp("snapshots")
-    snapshots = LocalSnapshots(directory, SEALER)
+    snapshots = LocalSnapshots(directory, SEALER, SYSTEM)
     world = World(3, environment=lambda _: SMALL)
     try:
         live(world, 3, steps, choices)
@@ -133,7 +134,7 @@ def test_adopting_is_taking_in_all_updates(
 def test_devices_that_know_the_same_make_the_same_snapshot(
     seed: int, steps: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    snapshots = LocalSnapshots(tmp_path_factory.mktemp("snapshots"), SEALER)
+    snapshots = LocalSnapshots(tmp_path_factory.mktemp("snapshots"), SEALER, SYSTEM)
     world = World(3, environment=lambda _: SMALL)
     try:
         live(world, 3, steps, random.Random(seed))

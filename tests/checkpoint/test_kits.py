@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
+from hybrisfs.environment import SYSTEM
 from hybrisfs.members.lineage import let_in
 from hybrisfs.members.members import Member, member_key
 from hybrisfs.members.removal import Stance, encode_vote, vote_key
@@ -56,7 +57,7 @@ def test_a_kit_that_one_member_wants_to_remove(fleet: Fleet, tmp_path: Path, *, 
     if vetoed:
         bob.rig.updates.sign([(vote_key(KIT, bob.key.device_id), encode_vote(Stance.KEEP))], NOW, 0)
         witness.receive(bob.log())
-    snapshots = LocalSnapshots(tmp_path / "snapshots", SEALER)
+    snapshots = LocalSnapshots(tmp_path / "snapshots", SEALER, SYSTEM)
     adopt(beginner, snapshots, snapshot_of(witness, snapshots))
     for device in (witness, beginner):
         assert is_kept(device) == vetoed

@@ -21,7 +21,7 @@ from hybrisfs.checkpoint.snapshot import (
     read_hints,
     read_snapshot,
 )
-from hybrisfs.environment import Environment
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.state.checkpoints import StoredSnapshot
 from sync import DecodeError, VersionVector, Writer
 from sync.checkpoint import Root
@@ -35,7 +35,7 @@ from tests.tree.rig import SEALER, VOLUME
 def made(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[tuple[LocalSnapshots, StoredSnapshot, VersionVector]]:
-    snapshots = LocalSnapshots(tmp_path_factory.mktemp("snapshots"), SEALER)
+    snapshots = LocalSnapshots(tmp_path_factory.mktemp("snapshots"), SEALER, SYSTEM)
     fleet = Fleet(2, environment=lambda _: Environment(limits=SMALL))
     for number in range(6):
         fleet[number % 2].write(f"file {number}", b"x" * 99)
@@ -70,7 +70,7 @@ def test_slices_in_another_order_or_number_are_not_the_snapshot(
         [*pieces, pieces[-1]],
         pieces[1:],
     ):
-        other = LocalSnapshots(tmp_path, SEALER)
+        other = LocalSnapshots(tmp_path, SEALER, SYSTEM)
         again = other.put(wrong, snapshots.hints(stored), lambda: stored.snapshot)
         with pytest.raises(DecodeError):
             check_snapshot(other, again, root_of(made))
@@ -80,7 +80,7 @@ def test_a_file_that_has_rotted_is_found_out(
     made: tuple[LocalSnapshots, StoredSnapshot, VersionVector], tmp_path: Path
 ) -> None:
     snapshots, stored, _ = made
-    other = LocalSnapshots(tmp_path, SEALER)
+    other = LocalSnapshots(tmp_path, SEALER, SYSTEM)
     again = other.put(snapshots.pieces(stored), snapshots.hints(stored), lambda: stored.snapshot)
     assert again == stored
     [path] = tmp_path.glob("*.snapshot")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
+from hybrisfs.environment import SYSTEM
 from hybrisfs.members.roles import Role
 from hybrisfs.registers.tree import Content, content_key
 from sync.update import Write
@@ -30,7 +31,7 @@ def fleet() -> Iterator[Fleet]:
 
 @pytest.fixture
 def snapshots(tmp_path: Path) -> LocalSnapshots:
-    return LocalSnapshots(tmp_path / "snapshots", SEALER)
+    return LocalSnapshots(tmp_path / "snapshots", SEALER, SYSTEM)
 
 
 def emptied(device: Device) -> Write:

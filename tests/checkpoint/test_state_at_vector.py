@@ -16,6 +16,7 @@ from hybrisfs.checkpoint.limits import CheckpointLimits
 from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
 from hybrisfs.checkpoint.snapshot import SnapshotHash, Snapshotter
 from hybrisfs.checkpoint.state_at_vector import MOST_BYTES, Base, look_back
+from hybrisfs.environment import SYSTEM
 from hybrisfs.state.checkpoints import StoredSnapshot
 from sync import DecodeError, VersionVector
 from tests.checkpoint.test_adoption import live, snapshot_of
@@ -92,7 +93,7 @@ def world_of(count: int, kind: type[World] = World) -> Iterator[World]:
 @given(st.integers(0, 1 << 32))
 def test_what_was_stated_is_found_by_everybody_who_has_gone_on(tmp_path: Path, seed: int) -> None:
     choices = random.Random(seed)
-    snapshots = LocalSnapshots(tmp_path / "snapshots", SEALER)
+    snapshots = LocalSnapshots(tmp_path / "snapshots", SEALER, SYSTEM)
     count = choices.randint(2, 4)
     with world_of(count, _Onward) as world:
         moments = []
@@ -117,7 +118,7 @@ def test_what_was_stated_is_found_by_everybody_who_has_gone_on(tmp_path: Path, s
 def test_forks_that_come_to_light_do_not_make_another_state_of_it(tmp_path: Path, seed: int) -> None:
     """A device that forgets nothing tells only what it stated itself, whatever branches are called."""
     choices = random.Random(seed)
-    snapshots = LocalSnapshots(tmp_path / "snapshots", SEALER)
+    snapshots = LocalSnapshots(tmp_path / "snapshots", SEALER, SYSTEM)
     count = choices.randint(2, 4)
     with world_of(count, _FirstOnward) as world:
         moments = []
@@ -138,7 +139,7 @@ def pair() -> Iterator[Fleet]:
 
 
 def test_a_file_that_was_removed_since_is_there(pair: Fleet, tmp_path: Path) -> None:
-    snapshots = LocalSnapshots(tmp_path / "snapshots", SEALER)
+    snapshots = LocalSnapshots(tmp_path / "snapshots", SEALER, SYSTEM)
     ada, bob = pair[0], pair[1]
     ada.write("file", b"first")
     pair.meet()
@@ -155,7 +156,7 @@ def test_a_file_that_was_removed_since_is_there(pair: Fleet, tmp_path: Path) -> 
 
 
 def test_what_is_not_here_is_not_told(pair: Fleet, tmp_path: Path) -> None:
-    snapshots = LocalSnapshots(tmp_path / "snapshots", SEALER)
+    snapshots = LocalSnapshots(tmp_path / "snapshots", SEALER, SYSTEM)
     ada, bob = pair[0], pair[1]
     ada.write("file", b"first")
     pair.meet()
@@ -167,7 +168,7 @@ def test_what_is_not_here_is_not_told(pair: Fleet, tmp_path: Path) -> None:
 @pytest.fixture
 def gone_on(pair: Fleet, tmp_path: Path) -> tuple[Device, LocalSnapshots, Moment]:
     """A device that has written something since it stated what it had."""
-    device, snapshots = pair[0], LocalSnapshots(tmp_path / "snapshots", SEALER)
+    device, snapshots = pair[0], LocalSnapshots(tmp_path / "snapshots", SEALER, SYSTEM)
     device.write("file", b"first")
     device.sign()
     stated = moment(device, 0, snapshots)

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from cli.main import program
 from hybrisfs.daemon.control import ControlServer
 from hybrisfs.daemon.service import Daemon
+from hybrisfs.environment import SYSTEM
 from hybrisfs.home import Home
 from tests.daemon.conftest import home
 from tests.daemon.fake import FakeVolume, FakeVolumes
@@ -28,7 +29,7 @@ def volumes() -> FakeVolumes:
 
 @pytest.fixture
 def served(home: Home, volumes: FakeVolumes) -> Iterator[Daemon]:
-    daemon = Daemon(home, volumes)
+    daemon = Daemon(home, volumes, SYSTEM)
     server = ControlServer(home.socket, daemon.handle)
     server.start()
     yield daemon

@@ -15,6 +15,7 @@ from hybrisfs.api.clouds import Retention
 from hybrisfs.api.status import StatusRequest
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.daemon.wanted_mounts import WantedMount, WantedMounts
+from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home
 from tests.cli.conftest import Run
@@ -117,9 +118,9 @@ def test_umount_starts_no_daemon(home: Home, run: Run, tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "photos is not mounted: the daemon is not running" in result.stderr
     assert not home.socket.exists()
-    WantedMounts(home.state).add("photos", WantedMount(tmp_path))
+    WantedMounts(home.state, SYSTEM).add("photos", WantedMount(tmp_path))
     assert "will not be mounted again" in run("umount", "photos").stdout
-    assert WantedMounts(home.state).all() == {}
+    assert WantedMounts(home.state, SYSTEM).all() == {}
 
 
 def mounted_in_the_foreground(home: Home, folder: Path) -> subprocess.Popen[str]:
@@ -281,7 +282,7 @@ def test_what_to_do_about_it_is_on_a_line_of_its_own(served: Daemon, volumes: Fa
 def test_a_volume_that_should_be_mounted_and_is_not_comes_first(
     photos: FakeVolume, home: Home, run: Run
 ) -> None:
-    WantedMounts(home.state).add("photos", WantedMount(Path("/nowhere/at all")))
+    WantedMounts(home.state, SYSTEM).add("photos", WantedMount(Path("/nowhere/at all")))
     result = run("status")
     first, remedy, sentence, *_ = result.stdout.splitlines()
     assert result.exit_code == 1

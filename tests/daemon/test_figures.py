@@ -28,7 +28,7 @@ def volumes(home: Home) -> FakeVolumes:
 
 @pytest.fixture
 def daemon(home: Home, volumes: FakeVolumes) -> Daemon:
-    return Daemon(home, volumes)
+    return Daemon(home, volumes, SYSTEM)
 
 
 def test_what_moves_now(daemon: Daemon) -> None:
@@ -41,7 +41,7 @@ def test_what_moves_now(daemon: Daemon) -> None:
 def test_history_is_kept_over_a_restart(home: Home, volumes: FakeVolumes) -> None:
     now = [1_800_000_000.0]
     clock = Environment(time_ns=lambda: int(now[0] * 1e9))
-    slots = Slots(home, volumes, WantedMounts(home.state))
+    slots = Slots(home, volumes, WantedMounts(home.state, SYSTEM))
     recorder = Recorder(home, slots, clock)
     slots.get("photos").open()
     recorder.look()
@@ -59,12 +59,12 @@ def test_history_is_kept_over_a_restart(home: Home, volumes: FakeVolumes) -> Non
 
 def test_a_damaged_history_begins_anew(home: Home, volumes: FakeVolumes) -> None:
     (home.volume_state("photos") / "history.json").write_text("nonsense")
-    daemon = Daemon(home, volumes)
+    daemon = Daemon(home, volumes, SYSTEM)
     assert call(daemon, "history", name="photos", span="day")["clouds"] == []
 
 
 def test_only_open_volumes_are_looked_at(home: Home, volumes: FakeVolumes) -> None:
-    slots = Slots(home, volumes, WantedMounts(home.state))
+    slots = Slots(home, volumes, WantedMounts(home.state, SYSTEM))
     Recorder(home, slots, SYSTEM).look()
     slots.get("photos")
     Recorder(home, slots, SYSTEM).look()
@@ -72,7 +72,7 @@ def test_only_open_volumes_are_looked_at(home: Home, volumes: FakeVolumes) -> No
 
 
 def test_stopping_takes_down_the_last_moments(home: Home, volumes: FakeVolumes) -> None:
-    daemon = Daemon(home, volumes)
+    daemon = Daemon(home, volumes, SYSTEM)
     daemon.start()
     call(daemon, "traffic", name="photos")
     volumes.opened["photos"].clouds.counters = Counters(get=7)
@@ -153,5 +153,5 @@ def test_status_without_a_look_asks_no_cloud(daemon: Daemon, volumes: FakeVolume
 def test_a_damaged_file_is_named(home: Home, volumes: FakeVolumes, caplog: pytest.LogCaptureFixture) -> None:
     path: Path = home.volume_state("photos") / "history.json"
     path.write_text("[]")
-    call(Daemon(home, volumes), "history", name="photos", span="hour")
+    call(Daemon(home, volumes, SYSTEM), "history", name="photos", span="hour")
     assert str(path) in caplog.text

@@ -8,6 +8,7 @@ import pytest
 
 from hybrisfs.daemon.local import LocalVolumes
 from hybrisfs.daemon.service import Daemon
+from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home
 
@@ -32,7 +33,7 @@ def test_all_volumes_are_listed(home: Home, volumes: LocalVolumes) -> None:
 
 def test_a_damaged_configuration_keeps_no_other_volume(home: Home, volumes: LocalVolumes) -> None:
     (home.volume_config("broken") / "volume.json").write_text("{")
-    daemon = Daemon(home, volumes)
+    daemon = Daemon(home, volumes, SYSTEM)
     daemon.start()
     try:
         broken, sound = daemon.handle("status", {}, lambda _: None)["volumes"]

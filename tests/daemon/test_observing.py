@@ -38,7 +38,7 @@ class Rig:
     def __init__(self, home: Home) -> None:
         self.home = home
         self.volumes = FakeVolumes("photos", "notes")
-        self.slots = Slots(home, self.volumes, WantedMounts(home.state))
+        self.slots = Slots(home, self.volumes, WantedMounts(home.state, SYSTEM))
         for slot in self.slots.all():
             home.volume_state(slot.name).mkdir(parents=True)
             slot.open()

@@ -7,6 +7,7 @@ from pathlib import Path, PurePath
 import pytest
 
 from hybrisfs.daemon.service import Daemon
+from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.wire import Message
@@ -21,7 +22,7 @@ def volumes() -> FakeVolumes:
 
 @pytest.fixture
 def daemon(home: Home, volumes: FakeVolumes, tmp_path: Path) -> Daemon:
-    one = Daemon(home, volumes)
+    one = Daemon(home, volumes, SYSTEM)
     mount(one, tmp_path / "photos", "photos")
     mount(one, tmp_path / "photos" / "music", "music")
     return one

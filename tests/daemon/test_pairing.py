@@ -10,6 +10,7 @@ import pytest
 from hybrisfs.api.devices import PairingNews
 from hybrisfs.daemon.devices import Pairing, Pairings
 from hybrisfs.daemon.service import Daemon
+from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.pairing import Dialogue, PairingError
@@ -24,7 +25,7 @@ def volumes() -> FakeVolumes:
 
 @pytest.fixture
 def daemon(home: Home, volumes: FakeVolumes) -> Daemon:
-    return Daemon(home, volumes)
+    return Daemon(home, volumes, SYSTEM)
 
 
 @pytest.fixture

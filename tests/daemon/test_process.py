@@ -23,6 +23,7 @@ from hybrisfs.client import Client, NotRunningError, StartLimits, start_daemon, 
 from hybrisfs.daemon import supervisor as life
 from hybrisfs.daemon.only_one import holder, is_stopped
 from hybrisfs.doctor.mounts import daemon
+from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import DaemonError
 from hybrisfs.home import Home
 from hybrisfs.wire import Channel, bind_socket, connect_socket
@@ -320,7 +321,7 @@ def test_a_daemon_that_cannot_start_says_why(home: Home) -> None:
     home.socket.mkdir()
     (home.socket / "in the way").touch()
     with pytest.raises(DaemonError) as caught:
-        start_daemon(home, lambda: False)
+        start_daemon(home, lambda: False, SYSTEM)
     assert caught.value.what == "cannot start the daemon"
     assert str(home.socket) in caught.value.why
     assert f"The end of its log, {home.log}:" in caught.value.advice
@@ -335,7 +336,7 @@ def test_a_daemon_that_crashes_at_its_start_shows_the_end_of_its_log(
     monkeypatch.setenv("PYTHONPATH", str(site))
     home.log.write_text("an old line\n")
     with pytest.raises(DaemonError) as caught:
-        start_daemon(home, lambda: False)
+        start_daemon(home, lambda: False, SYSTEM)
     assert "ModuleNotFoundError" in str(caught.value)
     assert str(home.log) in str(caught.value)
     assert "an old line" not in str(caught.value)

@@ -15,6 +15,7 @@ from hybrisfs.daemon.interfaces import OpenVolume
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.daemon.supervisor import Life
 from hybrisfs.daemon.wanted_mounts import WantedMount, WantedMounts
+from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import DamagedError, HybrisError, UnknownVolumeError, UsageError
 from hybrisfs.events.record import EventRecord
 from hybrisfs.home import Home
@@ -29,7 +30,7 @@ def volumes() -> FakeVolumes:
 
 @pytest.fixture
 def daemon(home: Home, volumes: FakeVolumes) -> Daemon:
-    return Daemon(home, volumes)
+    return Daemon(home, volumes, SYSTEM)
 
 
 def call(daemon: Daemon, command: str, **arguments: Any) -> Message:
@@ -46,7 +47,7 @@ def test_mounting_makes_the_folder_and_is_remembered(
     place = tmp_path / "new" / "mnt"
     assert mount(daemon, place) == {"name": "photos", "mountpoint": str(place), "mounted": True}
     assert volumes.opened["photos"].mountpoint == place
-    assert WantedMounts(home.state).all() == {"photos": WantedMount(place)}
+    assert WantedMounts(home.state, SYSTEM).all() == {"photos": WantedMount(place)}
 
 
 def test_mounting_again_there_is_no_error_and_elsewhere_is(daemon: Daemon, tmp_path: Path) -> None:
@@ -76,7 +77,7 @@ def test_unmounting_by_name_or_folder_forgets_the_mount_and_keeps_the_volume_ope
     assert facts == {"name": "photos", "mountpoint": str(place), "stale": False}
     assert volumes.opened["photos"].mountpoint is None
     assert volumes.opened["photos"].closed is False
-    assert WantedMounts(home.state).all() == {}
+    assert WantedMounts(home.state, SYSTEM).all() == {}
 
 
 def test_unmounting_what_is_not_mounted(daemon: Daemon, tmp_path: Path) -> None:
@@ -95,7 +96,7 @@ def test_a_busy_mount_stays_unless_unmounted_lazily(
     volumes.opened["photos"].busy = True
     with pytest.raises(HybrisError, match="in use"):
         call(daemon, "umount", target="photos", directory="/x")
-    assert WantedMounts(home.state).all() != {}
+    assert WantedMounts(home.state, SYSTEM).all() != {}
     call(daemon, "umount", target="photos", directory="/x", lazy=True)
     assert volumes.opened["photos"].mountpoint is None
 
@@ -106,7 +107,7 @@ def test_a_mount_that_somebody_else_took_away_is_not_wanted_any_more(
     mount(daemon, tmp_path / "mnt")
     volumes.opened["photos"].mountpoint = None
     assert call(daemon, "status")["volumes"][0]["mountpoint"] is None
-    assert WantedMounts(home.state).all() == {}
+    assert WantedMounts(home.state, SYSTEM).all() == {}
 
 
 def test_a_new_daemon_remounts_what_a_killed_one_had_mounted(
@@ -114,7 +115,7 @@ def test_a_new_daemon_remounts_what_a_killed_one_had_mounted(
 ) -> None:
     mount(daemon, tmp_path / "mnt")
     volumes = FakeVolumes("photos", "other")
-    Daemon(home, volumes).start()
+    Daemon(home, volumes, SYSTEM).start()
     assert volumes.opened["photos"].mountpoint == tmp_path / "mnt"
     assert volumes.opened["other"].mountpoint is None
 
@@ -129,7 +130,7 @@ def test_that_the_last_daemon_died_is_kept_before_this_one_can_die(home: Home) -
             kept.append([event.topic for event in EventRecord(folder).all()])
             return super().open(home, name)
 
-    daemon = Daemon(home, Noting("photos"))
+    daemon = Daemon(home, Noting("photos"), SYSTEM)
     daemon.start(Life("this boot", 1000.0, 1005.0, 1))
     daemon.stop()
     assert kept == [["daemon"]]
@@ -145,30 +146,30 @@ def test_stopping_unmounts_and_closes_all_but_the_next_daemon_remounts(
     daemon.stop()
     assert volumes.opened["photos"].mountpoint is None
     assert volumes.opened["photos"].closed is True
-    assert list(WantedMounts(home.state).all()) == ["photos"]
+    assert list(WantedMounts(home.state, SYSTEM).all()) == ["photos"]
 
 
 def test_a_remount_makes_no_folder_and_its_failure_keeps_nothing_else(
     daemon: Daemon, home: Home, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    WantedMounts(home.state).add("photos", WantedMount(tmp_path / "unplugged" / "mnt"))
+    WantedMounts(home.state, SYSTEM).add("photos", WantedMount(tmp_path / "unplugged" / "mnt"))
     (tmp_path / "mnt").mkdir()
-    WantedMounts(home.state).add("other", WantedMount(tmp_path / "mnt"))
+    WantedMounts(home.state, SYSTEM).add("other", WantedMount(tmp_path / "mnt"))
     volumes = FakeVolumes("broken", "other", "photos")
     volumes.broken["broken"] = HybrisError("the database is damaged")
     with caplog.at_level(logging.ERROR):
-        Daemon(home, volumes).start()
+        Daemon(home, volumes, SYSTEM).start()
     assert not (tmp_path / "unplugged").exists()
     assert "cannot remount photos" in caplog.text
     assert "cannot open broken: the database is damaged" in caplog.text
     assert volumes.opened["other"].mountpoint == tmp_path / "mnt"
-    assert "photos" in WantedMounts(home.state).all()
+    assert "photos" in WantedMounts(home.state, SYSTEM).all()
 
 
 def test_status_of_all_and_of_one(home: Home) -> None:
     volumes = FakeVolumes("b", "a", "c")
     volumes.broken["b"] = HybrisError("the database is damaged")
-    daemon = Daemon(home, volumes)
+    daemon = Daemon(home, volumes, SYSTEM)
     entries = call(daemon, "status")["volumes"]
     assert [entry["name"] for entry in entries] == ["a", "b", "c"]
     assert entries[1]["unusable"] is True
@@ -181,7 +182,7 @@ def test_status_of_all_and_of_one(home: Home) -> None:
 def test_a_volume_that_could_not_be_opened_is_tried_again(home: Home) -> None:
     volumes = FakeVolumes("a")
     volumes.broken["a"] = OSError(5, "Input/output error", "/disk")
-    daemon = Daemon(home, volumes)
+    daemon = Daemon(home, volumes, SYSTEM)
     with pytest.raises(HybrisError, match=r"^/disk: Input/output error$"):
         call(daemon, "cache drop")
     del volumes.broken["a"]
@@ -189,13 +190,13 @@ def test_a_volume_that_could_not_be_opened_is_tried_again(home: Home) -> None:
 
 
 def test_the_only_volume_is_meant_when_none_is_named(home: Home) -> None:
-    assert call(Daemon(home, FakeVolumes("a")), "sync")["name"] == "a"
+    assert call(Daemon(home, FakeVolumes("a"), SYSTEM), "sync")["name"] == "a"
     with pytest.raises(UsageError, match="which volume\\?\nName one, as NAME or with --volume: a, b"):
-        call(Daemon(home, FakeVolumes("b", "a")), "sync")
+        call(Daemon(home, FakeVolumes("b", "a"), SYSTEM), "sync")
     with pytest.raises(UnknownVolumeError, match="quickstart makes one"):
-        call(Daemon(home, FakeVolumes()), "sync")
+        call(Daemon(home, FakeVolumes(), SYSTEM), "sync")
     with pytest.raises(UnknownVolumeError, match="no volume 'x'\nThere are: a, b"):
-        call(Daemon(home, FakeVolumes("a", "b")), "sync", name="x")
+        call(Daemon(home, FakeVolumes("a", "b"), SYSTEM), "sync", name="x")
 
 
 def test_sync_without_waiting_says_what_is_pending(daemon: Daemon, volumes: FakeVolumes) -> None:
@@ -229,7 +230,7 @@ def test_fsck_passes_the_report_on(daemon: Daemon, volumes: FakeVolumes) -> None
 
 
 def test_creating_and_listing(home: Home, tmp_path: Path) -> None:
-    daemon = Daemon(home, FakeVolumes())
+    daemon = Daemon(home, FakeVolumes(), SYSTEM)
     made = call(daemon, "volume create", name="new", clouds=["file:///a", "file:///b"], f=0, k=2)
     assert made["volume"]["name"] == "new"
     assert [cloud["url"] for cloud in made["volume"]["clouds"]] == ["file:///a", "file:///b"]
@@ -240,7 +241,7 @@ def test_creating_and_listing(home: Home, tmp_path: Path) -> None:
 
 
 def test_quickstart_does_what_is_still_to_be_done(home: Home) -> None:
-    daemon = Daemon(home, FakeVolumes())
+    daemon = Daemon(home, FakeVolumes(), SYSTEM)
     first = call(daemon, "quickstart")
     assert (first["created"], first["mounted"]) == (True, True)
     assert first["mountpoint"] == str(home.default_mountpoint)
@@ -253,7 +254,7 @@ def test_quickstart_does_what_is_still_to_be_done(home: Home) -> None:
 
 
 def test_quickstart_at_a_chosen_folder(home: Home, tmp_path: Path) -> None:
-    daemon = Daemon(home, FakeVolumes())
+    daemon = Daemon(home, FakeVolumes(), SYSTEM)
     chosen = str(tmp_path / "chosen")
     assert call(daemon, "quickstart", directory=chosen)["mountpoint"] == chosen
     assert call(daemon, "quickstart")["mountpoint"] == chosen
@@ -317,10 +318,10 @@ def test_a_damaged_volume_is_rebuilt_and_mounted_where_it_was(
     home: Home, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "mnt").mkdir()
-    WantedMounts(home.state).add("photos", WantedMount(tmp_path / "mnt"))
+    WantedMounts(home.state, SYSTEM).add("photos", WantedMount(tmp_path / "mnt"))
     volumes = FakeVolumes("photos")
     volumes.broken["photos"] = DamagedError("the database is damaged")
-    daemon = Daemon(home, volumes)
+    daemon = Daemon(home, volumes, SYSTEM)
     with caplog.at_level(logging.CRITICAL):
         daemon.start()
     assert call(daemon, "volume rebuild", name="photos")["set_aside"] == "/state/damaged"
@@ -335,15 +336,15 @@ def test_a_rebuild_that_fails_leaves_the_volume_as_it_was(
     with pytest.raises(HybrisError, match="no space"):
         call(daemon, "volume rebuild", name="photos")
     del volumes.broken["photos"]
-    assert list(WantedMounts(daemon._home.state).all()) == ["photos"]
+    assert list(WantedMounts(daemon._home.state, SYSTEM).all()) == ["photos"]
 
 
 def test_a_mount_that_is_wanted_and_cannot_be_is_told_until_it_is_forgotten(
     home: Home, volumes: FakeVolumes, tmp_path: Path
 ) -> None:
     place = tmp_path / "unplugged"
-    WantedMounts(home.state).add("photos", WantedMount(place))
-    daemon = Daemon(home, volumes)
+    WantedMounts(home.state, SYSTEM).add("photos", WantedMount(place))
+    daemon = Daemon(home, volumes, SYSTEM)
     daemon.start()
     [photos] = call(daemon, "status")["volumes"]
     assert photos["missing_mount"]["directory"] == str(place)
@@ -359,6 +360,6 @@ def test_the_folder_of_before_is_opened_when_the_volume_is_mounted_elsewhere(
 ) -> None:
     before = tmp_path / "before"
     before.mkdir(mode=0)
-    WantedMounts(home.state).add("photos", WantedMount(before))
-    mount(Daemon(home, volumes), tmp_path / "mnt")
+    WantedMounts(home.state, SYSTEM).add("photos", WantedMount(before))
+    mount(Daemon(home, volumes, SYSTEM), tmp_path / "mnt")
     assert stat.S_IMODE(before.stat().st_mode) == 0o755

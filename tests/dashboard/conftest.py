@@ -9,6 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from dashboard.server import Dashboard
+from hybrisfs.environment import SYSTEM
 from tests.cli.conftest import served, volumes
 from tests.daemon.conftest import home
 
@@ -49,7 +50,7 @@ class Page:
 
 @pytest.fixture
 def dashboard() -> Iterator[Dashboard]:
-    one = Dashboard(PORT)
+    one = Dashboard(PORT, SYSTEM)
     yield one
     one.jobs.stop_all()
 

@@ -10,6 +10,7 @@ import pytest
 
 from dashboard.guard import Session, owner_of
 from dashboard.server import Dashboard
+from hybrisfs.environment import SYSTEM
 from tests.another_user import as_another_user, only_root
 from tests.dashboard.conftest import ORIGIN, PORT, Page
 
@@ -167,7 +168,7 @@ def test_the_kernel_knows_whose_a_connection_is() -> None:
 @only_root
 def test_another_user_is_refused_the_code(served: object) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        dashboard = Dashboard(listener.getsockname()[1])
+        dashboard = Dashboard(listener.getsockname()[1], SYSTEM)
         with as_another_user():
             theirs = socket.create_connection(listener.getsockname())
         with theirs, listener.accept()[0]:

@@ -6,7 +6,6 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Final, Literal, TypeAlias, get_args
 
 from backends.errors import AuthError, CorruptError, FullError, MissingError, OversizeError, TransientError
@@ -57,6 +56,20 @@ class FakeClock:
 
     def __call__(self) -> float:
         return self.now
+
+
+class RunningClock:
+    """The clock of the system, which a test may put forward."""
+
+    def __init__(self) -> None:
+        self._ahead = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self._ahead
+
+    def advance(self, seconds: float) -> None:
+        """So many seconds have passed."""
+        self._ahead += seconds
 
 
 class SteppingClock(FakeClock):
@@ -179,15 +192,15 @@ class Cluster:
         size: int,
         timing: Timing = CALM,
         kind: Callable[[int], FakeStore] = FakeStore,
+        clock: Callable[[], float] | None = None,
     ) -> None:
-        """Calls are timed by the system unless *timing* says otherwise; all else has a clock that stands."""
+        """*clock*: `self.clock`, unless a test has another."""
         self.f, self.k = f, k
-        self.clock = FakeClock()
-        timing = replace(timing, clock=timing.clock or time.monotonic)
+        self.clock = RunningClock()
         self.stores = [kind(number) for number in range(size)]
         clouds = [Cloud(number, f"c{number}", store) for number, store in enumerate(self.stores)]
         self.engine = Engine(
-            clouds, f, SEALER, TABLES, timing=timing, environment=Environment(monotonic=self.clock)
+            clouds, f, SEALER, TABLES, timing=timing, environment=Environment(monotonic=clock or self.clock)
         )
 
     def __enter__(self) -> Cluster:

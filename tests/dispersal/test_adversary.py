@@ -22,6 +22,7 @@ from hybrisfs.dispersal.pack import EncodedPack
 from hybrisfs.dispersal.probe import Marker
 from hybrisfs.dispersal.ranking import TimerBounds, Timing
 from hybrisfs.dispersal.share import MAX_SHARE
+from hybrisfs.environment import SYSTEM
 from tests.adversary import ALL, READS, WRITES, Fault, FaultyStore, Kind
 from tests.dispersal.fakes import CALM, SEALER, TABLES, FakeStore, encode, locate
 
@@ -123,7 +124,7 @@ class Run:
         size = 2 * history.f + history.k
         self.stores = [FaultyStore(FakeStore(number), history.seed + number) for number in range(size)]
         clouds = [Cloud(number, f"c{number}", store) for number, store in enumerate(self.stores)]
-        self.engine = Engine(clouds, history.f, SEALER, TABLES, timing=timing)
+        self.engine = Engine(clouds, history.f, SEALER, TABLES, timing=timing, environment=SYSTEM)
         for number, several in zip(history.bad, history.faults, strict=True):
             self.stores[number].faults = several
         self.written: list[tuple[EncodedPack, tuple[int, ...]]] = []

@@ -45,8 +45,8 @@ def opened(
         ranking,
         threading.Lock(),
         Throttle(SYSTEM),
-        Timing(stall=PATIENCE, clock=timers),
-        Environment(monotonic=lambda: 0.0),
+        Timing(stall=PATIENCE),
+        Environment(monotonic=timers),
     )
     try:
         yield port

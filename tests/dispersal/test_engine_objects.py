@@ -180,12 +180,12 @@ def test_a_dead_cloud_costs_nothing_but_a_probe_now_and_then() -> None:
         cluster.engine.probe(MARKER)  # too early
         assert dead.requests == []
         for count in (1, 2, 3):
-            cluster.clock.now += 60
+            cluster.clock.advance(60)
             cluster.engine.probe(MARKER)
             cluster.engine.probe(MARKER)
             assert len(dead.requests) == count
         cluster.behave("ok")
-        cluster.clock.now += 60
+        cluster.clock.advance(60)
         cluster.engine.probe(MARKER)
         assert cluster.states() == {}
 
@@ -207,8 +207,8 @@ def test_probe_of_everyone_finds_clouds_that_nothing_else_is_asked_of() -> None:
 def test_puts_that_wait_behind_a_cloud_that_begins_to_hang_need_no_patience() -> None:
     clock = SteppingClock()
     timers = TimerBounds(shortest=0.01, longest=0.01, unknown_put=0.01, start_patience=1e9)
-    timing = Timing(put=1e9, stall=1e9, close=0.02, timers=timers, clock=clock)
-    with Cluster(1, 1, 3, timing) as cluster, ThreadPoolExecutor(PUTS) as pool:
+    timing = Timing(put=1e9, stall=1e9, close=0.02, timers=timers)
+    with Cluster(1, 1, 3, timing, clock=clock) as cluster, ThreadPoolExecutor(PUTS) as pool:
         stored = threading.Semaphore(0)
         for store in cluster.stores:
             store.after_put = stored.release

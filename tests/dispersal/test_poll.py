@@ -12,6 +12,7 @@ from backends.file import FileStore
 from backends.store import Page
 from hybrisfs.dispersal.engine import Cloud, Engine
 from hybrisfs.dispersal.probe import Changed, Failed, Look, Marker, Missing, Unchanged
+from hybrisfs.environment import SYSTEM
 from tests.adversary import Fault, FaultyStore
 from tests.dispersal.fakes import CALM, HASTY, SEALER, TABLES, Behaviour, Cluster, FakeStore
 
@@ -35,7 +36,7 @@ class Folders:
             store.initialise()
             self.stores.append(store)
         clouds = [Cloud(number, f"c{number}", store) for number, store in enumerate(self.stores)]
-        self.engine = Engine(clouds, 1, SEALER, TABLES, timing=CALM)
+        self.engine = Engine(clouds, 1, SEALER, TABLES, timing=CALM, environment=SYSTEM)
 
     def look(self, *tags: str | None) -> list[object]:
         looks = [Look(NAME, cloud, tag) for cloud, tag in enumerate(tags)]
@@ -199,7 +200,7 @@ def test_an_accused_cloud_is_lying_until_the_object_is_right_again() -> None:
         assert cluster.states() == {"c0": "lying"}
         assert "is an earlier one" in next(one.reason for one in cluster.engine.health() if one.number == 0)
         cluster.engine.put_everywhere(NAME, b"new")
-        cluster.clock.now += 1000
+        cluster.clock.advance(1000)
         cluster.engine.probe(Marker(NAME, b"new"))
         assert cluster.states() == {}
         cluster.engine.accuse(9, NAME, "is not configured", 100, recheck)

@@ -9,6 +9,7 @@ from random import Random
 from backends.webdav import WebDavStore
 from hybrisfs.dispersal.engine import Cloud, Engine
 from hybrisfs.dispersal.ranking import Timing
+from hybrisfs.environment import SYSTEM
 from tests.backends.faulty_server import FaultyProxy
 from tests.backends.servers import FixedCredentials, wsgidav
 from tests.dispersal.fakes import SEALER, TABLES
@@ -23,7 +24,9 @@ def test_what_takes_longer_than_its_deadline_is_read_while_it_moves(tmp_path: Pa
         store = WebDavStore(server.url(authority=proxy.authority), FixedCredentials(server.secrets))
         store.initialise()
         timing = Timing(get=TIMEOUT, stall=TIMEOUT)
-        with closing(Engine([Cloud(0, "far", store)], 0, SEALER, TABLES, timing=timing)) as engine:
+        with closing(
+            Engine([Cloud(0, "far", store)], 0, SEALER, TABLES, timing=timing, environment=SYSTEM)
+        ) as engine:
             assert engine.put_object("object", DATA, 1) == (0,)
             proxy.answer_rate = RATE
             assert engine.get_object("object", len(DATA), bytes, (0,)) == DATA

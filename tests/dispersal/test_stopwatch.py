@@ -161,8 +161,8 @@ class Slow(FakeStore):
 def slow_cluster(stall: float, kind: type[Slow] = Slow) -> Cluster:
     clock = LookedAt()
     timers = TimerBounds(shortest=1e6, longest=1e6, first_pause=0.001)
-    timing = replace(CALM, put=SHORT, get=SHORT, stall=stall, timers=timers, clock=clock)
-    cluster = Cluster(0, 1, 1, timing, kind=kind)
+    timing = replace(CALM, put=SHORT, get=SHORT, stall=stall, timers=timers)
+    cluster = Cluster(0, 1, 1, timing, kind=kind, clock=clock)
     for store in cluster.stores:
         assert isinstance(store, Slow)
         store.clock = clock
@@ -225,8 +225,8 @@ def test_a_request_may_wait_for_long_behind_transfers_that_go_on() -> None:
 
 def test_a_request_that_waits_for_its_turn_is_not_held_against_its_cloud() -> None:
     clock = SteppingClock()
-    timing = replace(CALM, get=SHORT, close=SHORT, clock=clock)
-    with Cluster(0, 1, 1, timing) as cluster:
+    timing = replace(CALM, get=SHORT, close=SHORT)
+    with Cluster(0, 1, 1, timing, clock=clock) as cluster:
         (store,) = cluster.stores
         store.objects[NAME] = b"data"
         cluster.behave("hang")

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from unittest import mock
 
 from backends import pacing
@@ -102,7 +101,7 @@ def test_a_cloud_whose_transfers_are_held_back_is_not_slow() -> None:
     clock = FakeClock()
     with (
         mock.patch.object(Throttle, "pacer", lambda _, clocks: _Holding(clock, clocks)),
-        Cluster(f=1, k=1, size=3, timing=replace(CALM, clock=clock), kind=_PacedStore) as cluster,
+        Cluster(f=1, k=1, size=3, timing=CALM, kind=_PacedStore, clock=clock) as cluster,
     ):
         for number in range(5):
             assert len(cluster.engine.put_object(f"object-{number}", b"data", 2)) == 2

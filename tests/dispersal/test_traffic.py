@@ -35,7 +35,7 @@ def test_the_oldest_transfer_comes_first() -> None:
 
 
 def test_requests_answers_and_failures_are_counted() -> None:
-    traffic = Traffic()
+    traffic = Traffic(SYSTEM)
     kinds: tuple[RequestClass, ...] = ("put", "put", "get", "list", "delete")
     for kind in kinds:
         traffic.request(Request(kind))
@@ -50,13 +50,13 @@ def test_requests_answers_and_failures_are_counted() -> None:
 
 
 def test_large_transfers_tell_nothing_of_latency() -> None:
-    traffic = Traffic()
+    traffic = Traffic(SYSTEM)
     traffic.answered("put", 8 << 20, 60.0)
     assert traffic.counters().writes == 0
 
 
 def test_what_a_line_carried_while_a_call_ran_counts_for_all_calls_of_its_direction() -> None:
-    traffic, pacer = Traffic(), Throttle(SYSTEM).pacer(())
+    traffic, pacer = Traffic(SYSTEM), Throttle(SYSTEM).pacer(())
     with traffic.transfer("get", 100, pacer) as first, pacing.paced(first):
         pacing.received(40)
         with (

@@ -15,6 +15,7 @@ from hybrisfs.daemon.wanted_mounts import WantedMount, WantedMounts
 from hybrisfs.doctor.check import Finding
 from hybrisfs.doctor.examination import examine
 from hybrisfs.doctor.mounts import our_mounts
+from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home
 from hybrisfs.state.database import lock_exclusively
@@ -69,7 +70,7 @@ def test_a_damaged_configuration_keeps_nothing_else_from_being_looked_at(
 
 
 def test_a_daemon_that_does_not_answer(home: Home) -> None:
-    with ProcessLock(home.daemon_lock) as lock:
+    with ProcessLock(home.daemon_lock, SYSTEM) as lock:
         assert lock.acquire()
         hung = found(home, "daemon")
     assert hung.result == "bad"
@@ -91,7 +92,7 @@ def test_a_process_that_has_a_volume_and_is_not_the_daemon(home: Home, clouds: l
 def test_a_mount_that_is_missing(home: Home, clouds: list[Path], tmp_path: Path) -> None:
     place = tmp_path / "place"
     place.mkdir(0)
-    WantedMounts(home.state).add("photos", WantedMount(place))
+    WantedMounts(home.state, SYSTEM).add("photos", WantedMount(place))
     [missing] = [one for one in examine(home) if one.check == "mounts" and one.result == "warn"]
     assert f"photos is not mounted at {place}" in missing.what
     assert "locked" in missing.what

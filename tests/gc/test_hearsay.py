@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
+from hybrisfs.environment import SYSTEM
 from hybrisfs.merge.packs import Placement
 from hybrisfs.registers.tree import PackedChunk, PackRecord
 from hybrisfs.registers.values import Stamp
@@ -298,7 +299,7 @@ def test_who_begins_with_a_checkpoint_knows_what_stands_and_no_ends(fleet: Fleet
         with newcomer.rig.fs.state.transaction():
             newcomer.rig.tx.members.admit([one.member for one in (*fleet.devices, newcomer)])
             newcomer.rig.updates.set_members(newcomer.rig.tx.members.keys())
-        snapshots = LocalSnapshots(tmp_path, SEALER)
+        snapshots = LocalSnapshots(tmp_path, SEALER, SYSTEM)
         adopt(newcomer, snapshots, snapshot_of(fleet[0], snapshots))
         packs = newcomer.rig.tx.packs
         assert is_ending(newcomer.rig.fs, ended)

@@ -12,6 +12,7 @@ from msgspec.structs import asdict
 
 from hybrisfs.dispersal.counting import Use
 from hybrisfs.dispersal.traffic import Counters
+from hybrisfs.environment import SYSTEM
 from hybrisfs.history import CloudHistory, HealthRecord, Month
 
 NOON = time.mktime((2026, 11, 22, 12, 0, 0, 0, 0, -1)) // 300 * 300
@@ -61,7 +62,7 @@ def saved(path: Path) -> HealthRecord:
     for tick in range(5):
         history.count(NOON + tick * 10, 7, "amber", Counters(up=tick * 1000, get=tick), "ok")
     history.count(NOON, 3, "birch", Counters(), "down")
-    history.save(path)
+    history.save(path, SYSTEM)
     return history
 
 

@@ -87,10 +87,10 @@ def test_what_a_cloud_owed_it_deletes_again_after_it_has_deleted_it(tmp_path: Pa
         rig.store.delete(CONTAINER, "key")
         assert rig.store.collector.collect()
         rig.clock.now += 9 * SECOND
-        rig.cluster.clock.now += 9 * SECOND
+        rig.cluster.clock.advance(9 * SECOND)
         assert rig.store.collector.collect()
         rig.cluster.behave("ok")
-        rig.cluster.clock.now += 9 * SECOND
+        rig.cluster.clock.advance(9 * SECOND)
         assert not rig.store.collector.collect()
         assert rig.store.metadata.first_repetitions().keys() == {0, 1, 2}
         put_late(rig.cluster.stores[0], name)
@@ -111,7 +111,7 @@ def test_a_cloud_that_is_away_deletes_again_when_it_is_back(tmp_path: Path) -> N
         assert rig.store.collector.collect()
         assert rig.store.metadata.owing() == {}  # nobody is told: most likely there is nothing
         rig.cluster.behave("ok")
-        rig.cluster.clock.now += 3600
+        rig.cluster.clock.advance(3600)
         assert not rig.store.collector.collect()
         assert not any(rig.objects())
 
@@ -257,7 +257,7 @@ def test_nobody_waits_for_clouds_that_owe_something(tmp_path: Path) -> None:
         rig.store.delete(CONTAINER, "key")
         assert rig.store.collector.collect()
         rig.cluster.behave("ok")
-        rig.cluster.clock.now += 3600
+        rig.cluster.clock.advance(3600)
         released = [hold(store) for store in rig.cluster.stores[:2]]
         assert rig.store.collector.collect()
         assert all(rig.hanging.acquire(timeout=20) for _ in released)
@@ -279,7 +279,7 @@ def test_without_a_thread_a_cloud_is_asked_later(tmp_path: Path) -> None:
         rig.store.delete(CONTAINER, "key")
         assert rig.store.collector.collect()
         rig.cluster.behave("ok")
-        rig.cluster.clock.now += 3600
+        rig.cluster.clock.advance(3600)
         usual = threading.stack_size(1 << 46)  # more than there is
         try:
             assert rig.store.collector.collect()

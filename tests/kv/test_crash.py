@@ -13,6 +13,7 @@ import pytest
 from backends.file import FileStore
 from hybrisfs.dispersal.engine import Cloud, Engine
 from hybrisfs.dispersal.pack import Redundancy
+from hybrisfs.environment import SYSTEM
 from hybrisfs.kv.errors import NoSuchKeyError
 from hybrisfs.kv.rmds import DeviceStore
 from tests.dispersal.fakes import SEALER, TABLES
@@ -51,7 +52,9 @@ for one in clients:
 
 def open_store(folder: Path) -> tuple[Engine, DeviceStore]:
     stores = [FileStore((folder / f"cloud-{number}").as_uri()) for number in range(CLOUDS)]
-    engine = Engine([Cloud(i, f"c{i}", store) for i, store in enumerate(stores)], 1, SEALER, TABLES)
+    engine = Engine(
+        [Cloud(i, f"c{i}", store) for i, store in enumerate(stores)], 1, SEALER, TABLES, environment=SYSTEM
+    )
     store = DeviceStore(folder / "kv.db", engine.values, KEY, Redundancy(1, 1), environment=UNHURRIED)
     return engine, store
 

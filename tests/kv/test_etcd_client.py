@@ -11,7 +11,7 @@ from unittest.mock import ANY
 import pytest
 import urllib3
 
-from hybrisfs.environment import Environment, Limits
+from hybrisfs.environment import SYSTEM, Environment, Limits
 from hybrisfs.kv.etcd_client import EtcdClient
 from hybrisfs.kv.etcd_requests import Found, Range
 from hybrisfs.kv.metadata import Change
@@ -27,7 +27,7 @@ from tests.kv.rig import new_database
 
 
 def test_an_etcd_that_is_away_is_said_to_be() -> None:
-    client = EtcdClient(ServiceUrl.parse("etcd://127.0.0.1:1"), NO_ACCESS, 0.5)
+    client = EtcdClient(ServiceUrl.parse("etcd://127.0.0.1:1"), NO_ACCESS, 0.5, SYSTEM)
     with pytest.raises(ServiceError, match="has not answered"):
         client.get(b"key")
 
@@ -43,7 +43,7 @@ def test_a_user_has_a_password(tmp_path: Path) -> None:
         ):
             assert urllib3.request("POST", f"{address}/{path}", json=asked).status == 200
         url = cluster.url.replace("etcd://", "etcd://root@")
-        with contextlib.closing(connect(url, FixedCredentials({"password": "secret"}))) as client:
+        with contextlib.closing(connect(url, FixedCredentials({"password": "secret"}), SYSTEM)) as client:
             client.change([Put(b"key", b"value")])
             assert isinstance(client, EtcdClient)
             client._token = "of a server that was started again"  # or that has run out
@@ -51,7 +51,7 @@ def test_a_user_has_a_password(tmp_path: Path) -> None:
         cases: list[tuple[str, dict[str, str]]] = [(url, {"password": "wrong"}), (url, {}), (cluster.url, {})]
         for wrong, secrets in cases:
             with (
-                contextlib.closing(connect(wrong, FixedCredentials(secrets))) as client,
+                contextlib.closing(connect(wrong, FixedCredentials(secrets), SYSTEM)) as client,
                 pytest.raises(ServiceError, match="does not let this machine in"),
             ):
                 client.get(b"key")
@@ -76,7 +76,7 @@ def test_servers_show_a_certificate(tmp_path: Path) -> None:
     ours = tmp_path / "ours.pem", tmp_path / "ours.key"
     with etcd_cluster(tmp_path / "etcd", tls=ours) as cluster:
         url = cluster.url.replace("etcd://", "etcds://")
-        with contextlib.closing(connect(url, FixedCredentials({"ca": str(ours[0])}))) as client:
+        with contextlib.closing(connect(url, FixedCredentials({"ca": str(ours[0])}), SYSTEM)) as client:
             client.change([Put(b"key", b"value")])
             assert client.get(b"key") == [KeyValue(b"key", b"value", ANY)]
         hurried = Environment(limits=Limits(ServiceLimits(patience=0.5)))
@@ -95,7 +95,7 @@ def test_a_list_without_end_is_refused(keys: list[bytes]) -> None:
         def range(self, asked: Range) -> Found:
             return Found([KeyValue(key, b"", 1) for key in keys], 1, more=True)
 
-    client = Hostile(ServiceUrl.parse("etcd://127.0.0.1:1"), NO_ACCESS, 1.0)
+    client = Hostile(ServiceUrl.parse("etcd://127.0.0.1:1"), NO_ACCESS, 1.0, SYSTEM)
     with pytest.raises(ServiceError, match="out of order"):
         for _ in client.pages(Range(b"c", b"z", 2)):
             pass
@@ -112,7 +112,7 @@ class Curt(EtcdClient):
 def test_an_answer_without_what_was_asked_for_is_an_error(tmp_path: Path) -> None:
     with (
         etcd_cluster(tmp_path / "etcd") as cluster,
-        contextlib.closing(Curt(ServiceUrl.parse(cluster.url), NO_ACCESS, 10.0)) as client,
+        contextlib.closing(Curt(ServiceUrl.parse(cluster.url), NO_ACCESS, 10.0, SYSTEM)) as client,
         pytest.raises(OutcomeUnknownError, match="0 ranges instead of 2"),
     ):
         client.transact([Compare(b"key", 7)], [], [b"key", b"other"])
@@ -127,10 +127,10 @@ def test_a_key_of_somebody_else_is_refused(tmp_path: Path) -> None:
             return super()._ask(path, asked, kind, deadline)
 
     with etcd_cluster(tmp_path / "etcd") as cluster:
-        with contextlib.closing(EtcdClient(ServiceUrl.parse(cluster.url), NO_ACCESS, 10.0)) as client:
+        with contextlib.closing(EtcdClient(ServiceUrl.parse(cluster.url), NO_ACCESS, 10.0, SYSTEM)) as client:
             client.change([Put(b"key", b"value")])
         with (
-            contextlib.closing(Hostile(ServiceUrl.parse(cluster.url), NO_ACCESS, 10.0)) as client,
+            contextlib.closing(Hostile(ServiceUrl.parse(cluster.url), NO_ACCESS, 10.0, SYSTEM)) as client,
             pytest.raises(ServiceError, match="nobody has asked for"),
         ):
             client.get(b"key")
@@ -139,13 +139,13 @@ def test_a_key_of_somebody_else_is_refused(tmp_path: Path) -> None:
 def test_keys_in_etcd_stay_where_earlier_versions_look_for_them(tmp_path: Path) -> None:
     with etcd_cluster(tmp_path / "etcd") as cluster:
         place = ServiceUrl.parse(f"{cluster.url}/files")
-        debts = DeviceMetadata(new_database(tmp_path))
-        client = EtcdClient(place, NO_ACCESS, 10.0, root="hybrisfs/ab/")
-        with contextlib.closing(ServiceMetadata(client, debts, b"\1" * 16)) as store:
+        debts = DeviceMetadata(new_database(tmp_path), SYSTEM)
+        client = EtcdClient(place, NO_ACCESS, 10.0, root="hybrisfs/ab/", environment=SYSTEM)
+        with contextlib.closing(ServiceMetadata(client, debts, b"\1" * 16, SYSTEM)) as store:
             store.create_container("box")
             box, entry = store.container("box"), KeyMetadata(0, store.new_write())
             store.update([Change((box, b"a/b"), entry)])
-            with contextlib.closing(EtcdClient(place, NO_ACCESS, 10.0)) as raw:
+            with contextlib.closing(EtcdClient(place, NO_ACCESS, 10.0, SYSTEM)) as raw:
                 found = {one.key: one.value for one in raw.scan(b"", b"\xff")}
         device = b"01" * 16
         assert found == {

@@ -24,7 +24,7 @@ from backends.store import Store
 from hybrisfs.dispersal.engine import Cloud, Engine
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.ranking import TimerBounds, Timing
-from hybrisfs.environment import Environment, Limits
+from hybrisfs.environment import SYSTEM, Environment, Limits
 from hybrisfs.kv.collect import CollectLimits
 from hybrisfs.kv.containers import Key, KeyFacts, Versioned
 from hybrisfs.kv.errors import ConditionNotMetError, NoSuchKeyError
@@ -205,7 +205,12 @@ def adversarial_store(
     clouds: list[Store] = [*stores[: len(stores) - len(faulty)], *faulty]
     with tempfile.TemporaryDirectory() as folder:
         engine = Engine(
-            [Cloud(i, f"c{i}", one) for i, one in enumerate(clouds)], f, SEALER, TABLES, timing=TIMING
+            [Cloud(i, f"c{i}", one) for i, one in enumerate(clouds)],
+            f,
+            SEALER,
+            TABLES,
+            timing=TIMING,
+            environment=SYSTEM,
         )
         limits = KeyValueLimits(
             cache_bytes=random.choice([0, 2000, 1 << 20]) if cache_bytes is None else cache_bytes,

@@ -204,7 +204,7 @@ def test_a_share_that_cannot_be_put_back_goes_elsewhere(tmp_path: Path, behaviou
         assert bad not in mending.entry("a").placement
         assert rig.get("a") == b"value"
         rig.release()
-        rig.cluster.clock.now += LONG  # it is asked again
+        rig.cluster.clock.advance(LONG)  # it is asked again
         mending.assert_sound()
 
 

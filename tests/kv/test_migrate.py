@@ -12,6 +12,7 @@ from uuid import uuid4
 import pytest
 
 from hybrisfs.dispersal.pack import Redundancy
+from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import HybrisError
 from hybrisfs.kv.errors import (
     ContainerExistsError,
@@ -65,8 +66,8 @@ class Stores:
 
     def _service(self) -> KeyValueStore:
         (self._folder / "debts").mkdir()
-        debts = DeviceMetadata(new_database(self._folder / "debts"))
-        metadata = ServiceMetadata(client_of(self._url, self._root), debts, b"\1" * 16)
+        debts = DeviceMetadata(new_database(self._folder / "debts"), SYSTEM)
+        metadata = ServiceMetadata(client_of(self._url, self._root), debts, b"\1" * 16, SYSTEM)
         sealer = ValueSealer(KEY, metadata.store_id)
         return KeyValueStore(
             metadata, self.cluster.engine.values, sealer, Redundancy(1, 1), environment=UNHURRIED

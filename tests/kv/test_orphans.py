@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import DamagedError
 from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.rmds import DeviceMetadata, DeviceStore
@@ -159,7 +160,7 @@ def test_numbers_that_were_skipped_stay_so(tmp_path: Path) -> None:
         after = rig.store.metadata.new_write()
         assert after > before + (1 << 32)
         rig.store.close()
-        again = DeviceMetadata(rig.path)
+        again = DeviceMetadata(rig.path, SYSTEM)
         try:
             assert again.new_write() >= after
         finally:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import DamagedError, HybrisError, NewerFormatError
 from hybrisfs.kv.database import SCHEMA_VERSION
 from hybrisfs.kv.errors import (
@@ -46,7 +47,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def metadata(path: Path) -> Iterator[DeviceMetadata]:
-    store = DeviceMetadata(path)
+    store = DeviceMetadata(path, SYSTEM)
     store.create_container("box")
     yield store
     store.close()
@@ -126,7 +127,7 @@ def test_everything_is_there_after_opening_again(path: Path, metadata: DeviceMet
     store_id, write = metadata.store_id, metadata.new_write()
     metadata.intend([Garbage(write, 3)])
     metadata.close()
-    again = DeviceMetadata(path)
+    again = DeviceMetadata(path, SYSTEM)
     assert again.store_id == store_id
     assert again.container("box") == box
     assert again.read((box, b"key")) == entry(1, 1)
@@ -337,11 +338,11 @@ def test_other_files_are_refused(path: Path, tmp_path: Path) -> None:
         connection.execute("PRAGMA user_version = 99")
     connection.close()
     with pytest.raises(NewerFormatError):
-        DeviceMetadata(path)
+        DeviceMetadata(path, SYSTEM)
     garbage = tmp_path / "garbage.db"
     garbage.write_bytes(os.urandom(8192))
     with pytest.raises(DamagedError):
-        DeviceMetadata(garbage)
+        DeviceMetadata(garbage, SYSTEM)
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -357,7 +358,7 @@ def test_a_database_of_an_earlier_format_is_brought_up_to_date(
             connection.execute(f"DROP TABLE {table}")
         connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
-    again = DeviceMetadata(path)
+    again = DeviceMetadata(path, SYSTEM)
     assert [again.held(cloud) for cloud in range(3)] == [1, 1, 0]
     assert again.read((box, b"a")) == entry(1, 1)
     assert again.owing().keys() == {5}
@@ -379,7 +380,7 @@ def test_how_many_values_a_cloud_has_is_always_known(path: Path, metadata: Devic
     metadata.update([Change((box, b"a"), KeyMetadata(2, 10))])
     assert metadata.garbage(0, 9) == [Garbage(1, 1), Garbage(9, 1)]
     metadata.close()
-    again = DeviceMetadata(path)
+    again = DeviceMetadata(path, SYSTEM)
     assert [again.held(cloud) for cloud in range(4)] == [1, 1, 0, 0]
     assert again.new_write() == 11
     again.close()
@@ -391,7 +392,7 @@ def test_a_damaged_record_is_an_error_of_its_key(path: Path, metadata: DeviceMet
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE entry SET record = substr(record, 1, 9) WHERE key = ?", (b"bad",))
     connection.close()
-    again = DeviceMetadata(path)
+    again = DeviceMetadata(path, SYSTEM)
     with pytest.raises(DamagedError):
         again.read((box, b"bad"))
     with pytest.raises(DamagedError):
@@ -403,11 +404,12 @@ def test_a_damaged_record_is_an_error_of_its_key(path: Path, metadata: DeviceMet
 CRASHING = """
 import sys, threading
 from pathlib import Path
+from hybrisfs.environment import SYSTEM
 from hybrisfs.kv.metadata import Change
 from hybrisfs.kv.rmds import DeviceMetadata
 from tests.kv.test_rmds import entry
 
-metadata = DeviceMetadata(Path(sys.argv[1]))
+metadata = DeviceMetadata(Path(sys.argv[1]), SYSTEM)
 box = metadata.container("box")
 saying = threading.Lock()
 
@@ -442,7 +444,7 @@ def test_killed_in_the_middle_of_commits(
         process.send_signal(signal.SIGKILL)
         said += list(lines)
     newest = {int(number): int(sn) for number, sn in (line.split() for line in said if line.endswith("\n"))}
-    again = DeviceMetadata(path)
+    again = DeviceMetadata(path, SYSTEM)
     highest = 0
     for number in range(4):
         left, right = (again.read((box, b"%d-%s" % (number, side))) for side in (b"left", b"right"))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hybrisfs.environment import SYSTEM
 from hybrisfs.kv.record import KeyMetadata
 from hybrisfs.kv.repetition import pack_writes
 from hybrisfs.kv.rmds import DeviceMetadata
@@ -31,7 +32,7 @@ def filled(folder: Path) -> Rig:
 def salvaged(rig: Rig) -> Salvaged:
     """Rebuild the closed store's database, and open it."""
     rebuilt = rig.path.with_name("rebuilt")
-    result = salvage(rig.path, rebuilt, new_store_id(KEY))
+    result = salvage(rig.path, rebuilt, new_store_id(KEY), SYSTEM)
     rebuilt.rename(rig.path)
     rig.reopen()
     return result

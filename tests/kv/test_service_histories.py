@@ -20,7 +20,7 @@ import pytest
 from backends.store import Store
 from hybrisfs.dispersal.engine import Cloud, Engine
 from hybrisfs.dispersal.pack import Redundancy
-from hybrisfs.environment import Environment, Limits
+from hybrisfs.environment import SYSTEM, Environment, Limits
 from hybrisfs.kv.collect import CollectLimits
 from hybrisfs.kv.rmds import DeviceMetadata
 from hybrisfs.kv.seal import ValueSealer
@@ -64,12 +64,20 @@ class Machines:
         liar = FaultyStore(self.clouds[2], device, [Fault("corrupt", 0.5, READS)])
         stores: list[Store] = [*self.clouds[:2], liar]
         engine = Engine(
-            [Cloud(i, f"c{i}", one) for i, one in enumerate(stores)], 1, SEALER, TABLES, timing=TIMING
+            [Cloud(i, f"c{i}", one) for i, one in enumerate(stores)],
+            1,
+            SEALER,
+            TABLES,
+            timing=TIMING,
+            environment=SYSTEM,
         )
         own = folder / f"{device}"
         own.mkdir()
         metadata = ServiceMetadata(
-            client_of(url, self._root, 5.0), DeviceMetadata(new_database(own)), bytes([device]) * 16
+            client_of(url, self._root, 5.0),
+            DeviceMetadata(new_database(own), SYSTEM),
+            bytes([device]) * 16,
+            SYSTEM,
         )
         limits = KeyValueLimits(cache_bytes=2000, collect_seconds=0.01)
         store = KeyValueStore(

@@ -19,7 +19,7 @@ from typing import Final
 
 import pytest
 
-from hybrisfs.environment import Environment, Limits
+from hybrisfs.environment import SYSTEM, Environment, Limits
 from hybrisfs.errors import HybrisError
 from hybrisfs.kv.errors import ContainerExistsError, ContainerInUseError, NoSuchContainerError
 from hybrisfs.kv.metadata import Change, Garbage, Owed
@@ -82,7 +82,7 @@ class Process:
         self.machine = machine
         self.client = world.client(world.model, world.late, world.slow)
         self.store = ServiceMetadata(
-            self.client, DeviceMetadata(machine.database), machine.device, world.environment
+            self.client, DeviceMetadata(machine.database, SYSTEM), machine.device, world.environment
         )
         self.actors: list[Actor] = []
         self.is_ready = False
@@ -501,7 +501,7 @@ def test_what_took_place_is_not_said_to_be_lost(tmp_path: Path) -> None:
     client = Sleeping(world.model, [], lambda: None)
     clients = client, LooseClient(world.model, [], lambda: None)
     stores = [
-        ServiceMetadata(one, DeviceMetadata(machine.database), machine.device, world.environment)
+        ServiceMetadata(one, DeviceMetadata(machine.database, SYSTEM), machine.device, world.environment)
         for machine, one in zip(world.machines, clients, strict=False)
     ]
     sleeping, other = stores

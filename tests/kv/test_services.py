@@ -59,7 +59,7 @@ def open_store(cluster: Servers, tmp_path: Path) -> Iterator[Open]:
             connection = client(connection)
         folder = tmp_path / uuid4().hex
         folder.mkdir()
-        debts = DeviceMetadata(new_database(folder))
+        debts = DeviceMetadata(new_database(folder), SYSTEM)
         opened.append(ServiceMetadata(connection, debts, bytes([device]) * 16, environment))
         return opened[-1]
 

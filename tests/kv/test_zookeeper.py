@@ -15,7 +15,7 @@ from uuid import uuid4
 import pytest
 from kazoo.client import KazooClient
 
-from hybrisfs.environment import Environment, Limits
+from hybrisfs.environment import SYSTEM, Environment, Limits
 from hybrisfs.kv.metadata import Change, Garbage
 from hybrisfs.kv.record import KeyMetadata
 from hybrisfs.kv.rmds import DeviceMetadata
@@ -73,7 +73,7 @@ def raw(zookeeper: ZookeeperCluster) -> Iterator[KazooClient]:
 
 
 def client_of(url: str, root: str, timeout: float = 10.0) -> ZookeeperClient:
-    return ZookeeperClient(ServiceUrl.parse(url), NO_ACCESS, timeout, root=root)
+    return ZookeeperClient(ServiceUrl.parse(url), NO_ACCESS, timeout, root=root, environment=SYSTEM)
 
 
 @pytest.fixture
@@ -83,8 +83,8 @@ def open_store(tmp_path: Path) -> Iterator[Callable[[MetadataService, int], Serv
     def open_for(client: MetadataService, device: int) -> ServiceMetadata:
         folder = tmp_path / f"{len(opened)}"
         folder.mkdir()
-        debts = DeviceMetadata(new_database(folder))
-        opened.append(ServiceMetadata(client, debts, bytes([device]) * 16))
+        debts = DeviceMetadata(new_database(folder), SYSTEM)
+        opened.append(ServiceMetadata(client, debts, bytes([device]) * 16, SYSTEM))
         return opened[-1]
 
     yield open_for
@@ -107,7 +107,9 @@ def values(found: Sequence[KeyValue | None]) -> list[bytes | None]:
 
 def test_a_user_has_a_password(zookeeper: ZookeeperCluster, root: str) -> None:
     url = zookeeper.url.replace("://", "://anna@") + f"/{uuid4().hex}"
-    with contextlib.closing(connect(url, FixedCredentials({"password": "secret"}), root=root)) as client:
+    with contextlib.closing(
+        connect(url, FixedCredentials({"password": "secret"}), root=root, environment=SYSTEM)
+    ) as client:
         client.check()
         client.change([Put(b"s", b"value")])
         assert values(client.get(b"s")) == [b"value"]
@@ -118,7 +120,9 @@ def test_a_user_has_a_password(zookeeper: ZookeeperCluster, root: str) -> None:
         (url.replace("anna@", ""), {}),
     ]
     for wrong, secrets in cases:
-        with contextlib.closing(connect(wrong, FixedCredentials(secrets), root=root)) as client:
+        with contextlib.closing(
+            connect(wrong, FixedCredentials(secrets), root=root, environment=SYSTEM)
+        ) as client:
             with pytest.raises(ServiceError, match="does not let this machine in"):
                 client.check()
             with pytest.raises(ServiceError, match="does not let this machine in"):
@@ -130,7 +134,9 @@ def test_a_user_has_a_password(zookeeper: ZookeeperCluster, root: str) -> None:
     # Another volume has another user, also where the first one has made what is above both.
     other = url.replace("anna@", "otto@")
     with contextlib.closing(
-        connect(other, FixedCredentials({"password": "his"}), root=f"hybrisfs/{uuid4().hex}/")
+        connect(
+            other, FixedCredentials({"password": "his"}), root=f"hybrisfs/{uuid4().hex}/", environment=SYSTEM
+        )
     ) as client:
         client.change([Put(b"s", b"value")])
 
@@ -158,7 +164,9 @@ def test_servers_show_a_certificate(tmp_path: Path) -> None:
     with zookeeper_cluster(tmp_path / "zookeeper", settings=settings):
         url = f"zookeepers://127.0.0.1:{port}"
         secrets = {"ca": str(tmp_path / "ours.crt"), "cert": str(tmp_path / "ours.pem")}
-        with contextlib.closing(connect(url, FixedCredentials(secrets), root="a/")) as client:
+        with contextlib.closing(
+            connect(url, FixedCredentials(secrets), root="a/", environment=SYSTEM)
+        ) as client:
             client.change([Put(b"s", b"value")])
             assert values(client.get(b"s")) == [b"value"]
         hurried = Environment(limits=Limits(ServiceLimits(patience=2.0)))

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hybrisfs.environment import SYSTEM
 from hybrisfs.members.kinship import Admission
 from hybrisfs.members.lineage import Word, admission_of, came_by, check_admission, let_in
 from hybrisfs.members.member_table import MemberTable
@@ -36,7 +37,7 @@ HONEST = [
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
     Database.create(tmp_path / "volume.db", b"v" * 16)
-    one = Database(tmp_path / "volume.db")
+    one = Database(tmp_path / "volume.db", SYSTEM)
     yield one
     one.abandon()
 

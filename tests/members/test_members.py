@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hybrisfs.environment import SYSTEM
 from hybrisfs.members.member_table import MemberTable
 from hybrisfs.members.members import Member, member_key
 from hybrisfs.recovery import kit_key
@@ -23,7 +24,7 @@ REMOVED = Member(KEY.public, "one", removed=True)
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
     Database.create(tmp_path / "volume.db", b"v" * 16)
-    one = Database(tmp_path / "volume.db")
+    one = Database(tmp_path / "volume.db", SYSTEM)
     yield one
     one.abandon()
 

@@ -70,7 +70,7 @@ def talk(minutes: Minutes) -> None:
 
 
 def test_all_must_have_agreed(rig: Rig) -> None:
-    minutes = Minutes(rig.db.rows)
+    minutes = rig.tx.registers.minutes
     talk(minutes)
     assert judged(minutes, seen(ada=3, bob=4)) == AGREED
     assert judged(minutes, seen(ada=3, bob=3)) == EMPTY
@@ -79,7 +79,7 @@ def test_all_must_have_agreed(rig: Rig) -> None:
 
 
 def test_a_promise_is_not_enough_and_what_one_refuses_stays(rig: Rig) -> None:
-    minutes = Minutes(rig.db.rows)
+    minutes = rig.tx.registers.minutes
     talk(minutes)
     minutes.note(at(5, BOB), ballot_key(BOB.device), ballot(Stage.PROMISED))
     minutes.note(at(6, BOB), ballot_key(BOB.device), ballot(Stage.AGREED, 1, 2))
@@ -89,7 +89,7 @@ def test_a_promise_is_not_enough_and_what_one_refuses_stays(rig: Rig) -> None:
 
 def test_what_was_said_later_does_not_matter(rig: Rig) -> None:
     """The proposal is followed by another one, the answers are dropped: the end may come after that."""
-    minutes = Minutes(rig.db.rows)
+    minutes = rig.tx.registers.minutes
     talk(minutes)
     minutes.note(at(8, ADA), proposal_key(ADA.device), NOTHING.encode())
     minutes.note(at(9, ADA), ballot_key(ADA.device), Ballot({}).encode())
@@ -100,7 +100,7 @@ def test_what_was_said_later_does_not_matter(rig: Rig) -> None:
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
 def test_the_order_of_arrival_does_not_matter(rig: Rig, order: tuple[int, ...]) -> None:
-    minutes = Minutes(rig.db.rows)
+    minutes = rig.tx.registers.minutes
     talk(minutes)
     later = [
         (at(5, CYD), ballot_key(CYD.device), Ballot({}).encode()),
@@ -115,7 +115,7 @@ def test_the_order_of_arrival_does_not_matter(rig: Rig, order: tuple[int, ...]) 
 
 
 def test_who_is_asked(rig: Rig) -> None:
-    minutes = Minutes(rig.db.rows)
+    minutes = rig.tx.registers.minutes
     talk(minutes)
     minutes.note(at(5, BOB), member_key(CYD.device), CYD.encode())
     assert judged(minutes, seen(ada=3, bob=5)) == EMPTY
@@ -132,14 +132,14 @@ def test_who_is_asked(rig: Rig) -> None:
 
 
 def test_nobody_asks_a_recovery_kit(rig: Rig) -> None:
-    minutes = Minutes(rig.db.rows)
+    minutes = rig.tx.registers.minutes
     talk(minutes)
     minutes.note(at(5, BOB), member_key(CYD.device), Member(CYD.public, "kit", reserve=True).encode())
     assert judged(minutes, seen(ada=3, bob=5)) == AGREED
 
 
 def test_a_forked_device_has_agreed_when_all_its_branches_say_so(rig: Rig) -> None:
-    minutes = Minutes(rig.db.rows)
+    minutes = rig.tx.registers.minutes
     talk(minutes)
     branch = b"branch of bob..."
     rig.db.rows.execute("INSERT INTO log_branch VALUES (?, ?, ?, 3)", (branch, BOB.device, BOB.device))
@@ -159,7 +159,7 @@ def test_a_forked_device_has_agreed_when_all_its_branches_say_so(rig: Rig) -> No
 
 
 def test_branches_are_renamed(rig: Rig) -> None:
-    minutes = Minutes(rig.db.rows)
+    minutes = rig.tx.registers.minutes
     talk(minutes)
     branch = b"branch of bob..."
     rig.db.rows.execute("INSERT INTO log_branch VALUES (?, ?, ?, 3)", (branch, BOB.device, BOB.device))
@@ -169,7 +169,7 @@ def test_branches_are_renamed(rig: Rig) -> None:
 
 
 def test_what_a_checkpoint_has_told_is_known_from_there_on(rig: Rig) -> None:
-    minutes = Minutes(rig.db.rows)
+    minutes = rig.tx.registers.minutes
     for stamp, key, value in (
         (at(1, ADA), member_key(BOB.device), BOB.encode()),
         (at(2, ADA), proposal_key(ADA.device), LISTED.encode()),
@@ -184,7 +184,7 @@ def test_what_a_checkpoint_has_told_is_known_from_there_on(rig: Rig) -> None:
 
 
 def test_old_minutes_are_let_go(rig: Rig) -> None:
-    minutes = Minutes(rig.db.rows)
+    minutes = rig.tx.registers.minutes
     talk(minutes)
     for clock in range(5, 100):
         minutes.note(at(clock, BOB), ballot_key(BOB.device), Ballot({}).encode())
@@ -195,7 +195,7 @@ def test_old_minutes_are_let_go(rig: Rig) -> None:
 
 
 def test_nonsense_is_silence(rig: Rig) -> None:
-    minutes = Minutes(rig.db.rows)
+    minutes = rig.tx.registers.minutes
     talk(minutes)
     minutes.note(at(5, BOB), ballot_key(BOB.device), b"nonsense")
     assert judged(minutes, seen(ada=3, bob=5)) == EMPTY

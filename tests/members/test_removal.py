@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybrisfs.members.hearing import Hearing
 from hybrisfs.members.kinship import Admission, Roster
 from hybrisfs.members.members import Member, member_key
-from hybrisfs.members.minutes import Minutes
 from hybrisfs.members.removal import (
     Cast,
     Facts,
@@ -271,12 +269,12 @@ def heard(told: Iterable[tuple[Stamp, bytes, bytes]]) -> Verdict:
             [(one, one) for one in IDS],
         )
         rig.db.rows.execute("DELETE FROM member")  # of the rig's own device, which is none of these
-        minutes = Minutes(rig.db.rows)
+        minutes = rig.tx.registers.minutes
         for clock, member in enumerate(NAMES):
             minutes.note(Stamp(clock + 1, IDS[0]), member_key(member.device), member.encode())
         for stamp, key, value in told:
             minutes.note(stamp, key, value)
-        return Hearing(rig.db.rows).outcome.verdict
+        return rig.tx.hearing.outcome.verdict
     finally:
         rig.abandon()
 

@@ -35,7 +35,7 @@ SOME = CloudRecord("nas", "webdavs://me@nas.example/folder")
 @pytest.fixture
 def registers() -> Iterator[Registers]:
     rig = Rig()
-    yield Registers(rig.tx, rig.tx.chunks.condemned, rig.tx.versions)
+    yield Registers(rig.tx, rig.tx.chunks.condemned, rig.tx.versions, rig.tx.hearing)
     rig.discard()
 
 

@@ -99,7 +99,7 @@ def filled(written: list[_Written]) -> Iterator[tuple[Rig, Registers]]:
                 "INSERT INTO register (key, clock, writer, value) VALUES (?, ?, ?, ?)",
                 (key, stamp.clock, number, value),
             )
-        yield rig, Registers(rig.tx, rig.tx.chunks.condemned, rig.tx.versions)
+        yield rig, Registers(rig.tx, rig.tx.chunks.condemned, rig.tx.versions, rig.tx.hearing)
     finally:
         rig.abandon()
 

@@ -13,7 +13,7 @@ from hybrisfs.members.roles import Role
 from hybrisfs.registers.labels import ADDED, MOST_LABELS, TAKEN_AWAY, label_key
 from hybrisfs.tree.attributes import XATTR_CREATE, XATTR_REPLACE
 from hybrisfs.tree.facets import LABELS_XATTR
-from hybrisfs.tree.residency import Residency, State
+from hybrisfs.tree.residency import State
 from tests.merge.fleet import NAMES, Device, Fleet
 from tests.merge.view import check_view
 from tests.tree.unlocked import unlocked
@@ -118,7 +118,7 @@ def test_what_is_not_signed_survives(fleet: Fleet, end: str) -> None:
 def test_it_is_on_its_way_to_the_clouds(fleet: Fleet) -> None:
     device = fleet[0]
     device.rig.tx.pending.ship(1 << 40)
-    residency = Residency(device.rig.fs, device.rig.clouds)
+    residency = device.rig.reading.residency
     assert residency.state(device.rig.tx, device.at("file")) is State.DURABLE
     add(device, "file", "a")
     assert residency.state(device.rig.tx, device.at("file")) is State.UPLOADING

@@ -11,6 +11,7 @@ from hybrisfs.dispersal.engine import Cloud, Engine
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.share import share_name
 from hybrisfs.dispersal.upkeep import Repair
+from hybrisfs.environment import SYSTEM
 from hybrisfs.write.pack import PackMaker
 from tests.dispersal.fakes import CALM, FakeStore
 from tests.merge.fleet import Device, Fleet
@@ -42,7 +43,7 @@ def move(device: Device, fleet: Fleet, down: Sequence[int]) -> list[Repair]:
     for number in down:
         stores[number].behaviour = "down"
     clouds = [Cloud(number, f"c{number}", store) for number, store in enumerate(stores)]
-    engine = Engine(clouds, 1, SEALER, TABLES, timing=CALM)
+    engine = Engine(clouds, 1, SEALER, TABLES, timing=CALM, environment=SYSTEM)
     rig = device.rig
     try:
         signer, signals = rig.sharing.signer, rig.signals

@@ -10,7 +10,7 @@ import pytest
 
 from hybrisfs.merge.rules import Contender, judge
 from hybrisfs.registers.values import Stamp
-from hybrisfs.tree.residency import Residency, State
+from hybrisfs.tree.residency import State
 from hybrisfs.volume.decisions import Conflicts
 from tests.merge.fleet import Device, Fleet
 from tests.merge.view import check_view
@@ -211,10 +211,7 @@ def test_what_programs_ask_for_says_that_it_is_in_conflict(begun: Fleet) -> None
     copy = split(begun, "ada's", "bob's")
     met(begun)
     for device in begun.devices:
-        assert (
-            Residency(device.rig.fs, device.rig.clouds).state(device.rig.tx, device.at(copy))
-            is State.CONFLICT
-        )
+        assert device.rig.reading.residency.state(device.rig.tx, device.at(copy)) is State.CONFLICT
 
 
 def test_the_past_shows_it_as_the_present_did(begun: Fleet) -> None:

@@ -12,8 +12,8 @@ from unittest import mock
 from hybrisfs.mount.adapter import Served
 from hybrisfs.mount.mountpoint import MountPoint
 from hybrisfs.mount.programs import NoFetchPrograms
+from hybrisfs.read.freshness import Freshness
 from hybrisfs.stages import Stage
-from hybrisfs.tree.residency import Residency
 from hybrisfs.tree.unseen import Change
 from hybrisfs.versions.browser import VersionBrowser
 from tests.merge.fleet import Device, Fleet
@@ -22,6 +22,16 @@ from tests.versions.support import UsualRetention
 __all__ = ["MountedFleet"]
 
 _PATIENCE: Final = 30.0
+
+
+class _Heard:
+    """No device is suspect."""
+
+    def are_suspect(self) -> bool:
+        return False
+
+    def look_now(self) -> None:
+        """There is nothing to look at."""
 
 
 class MountedFleet:
@@ -41,8 +51,8 @@ class MountedFleet:
             rig.committer,
             rig.fetcher,
             rig.room,
-            Residency(rig.fs, rig.clouds),
-            rig.sharing.freshness,
+            rig.reading.residency,
+            Freshness(_Heard(), rig.environment),
             rig.sharing.sparing,
             NoFetchPrograms(()),
             VersionBrowser(rig.fs, rig.fetcher, UsualRetention()),

@@ -54,7 +54,7 @@ def test_a_program_waits_for_a_silent_device_or_fails(device: Device, tmp_path: 
     assert file.read_bytes() == b"content"  # it is only warned of
     volume.settings.set_stale_reads("block")
     assert VolumeConfig.load(device.home, NAME).stale_reads == "block"
-    freshness = volume.sharing.freshness
+    freshness = volume.following.freshness
     usual, freshness.limits = freshness.limits, FreshnessLimits(wait_seconds=0.0)
     with pytest.raises(OSError, match=os.strerror(errno.ETIMEDOUT)):
         file.read_bytes()
@@ -64,8 +64,7 @@ def test_a_program_waits_for_a_silent_device_or_fails(device: Device, tmp_path: 
     assert file.stat().st_size == 7
 
     freshness.limits = usual
-    looked = volume.sharing._puller
-    assert looked is not None
+    looked = volume.following.puller
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(file.read_bytes)
         until(lambda: freshness._held, "the program to wait", PATIENCE)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hybrisfs.environment import Environment, Limits
+from hybrisfs.environment import SYSTEM, Environment, Limits
 from hybrisfs.pairing.exchange import Link
 from hybrisfs.pairing.lan import Connection, Dialer, LanLimits, Listener, local_addresses
 from hybrisfs.pairing.mailbox import MAX_JOINER_MESSAGE
@@ -228,7 +228,7 @@ def test_the_dialer_tries_again(rig: Rig) -> None:
 
 
 def test_hopeless_addresses_do_no_harm() -> None:
-    dialer = Dialer(b"hello", lambda *event: None)
+    dialer = Dialer(b"hello", lambda *event: None, SYSTEM)
     for address in (("127.0.0.1", 1), ("no such host.invalid", 1), ("x" * 300, 1), ("::ffff:zz", 1)):
         dialer.dial(address)
         dialer.dial(address)

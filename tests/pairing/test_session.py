@@ -16,7 +16,7 @@ import pytest
 from backends.errors import AuthError
 from backends.file import FileStore
 from backends.store import Store
-from hybrisfs.environment import Environment, Limits
+from hybrisfs.environment import SYSTEM, Environment, Limits
 from hybrisfs.errors import UsageError
 from hybrisfs.pairing.code import PairingCode, invite_id, new_code
 from hybrisfs.pairing.errors import PairingError
@@ -94,7 +94,7 @@ class World:
         self.clouds: list[FileStore] = [FileStore(f"file://{folder}/cloud-{n}") for n in range(3)]
         for cloud in self.clouds:
             cloud.initialise()
-        self.listener = Listener()
+        self.listener = Listener(SYSTEM)
         self.left, self.right = Person(), Person()
         self.volume = Volume()
         self.stop = threading.Event()

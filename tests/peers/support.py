@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from hybrisfs.environment import SYSTEM
 from hybrisfs.peers import PeerCallbacks, PeerIdentity, PeerService, PeerSettings
 from hybrisfs.peers.frames import Hello
 from hybrisfs.peers.handshakes import Meeting
@@ -169,7 +170,7 @@ class Device:
 
     def new_service(self) -> PeerService:
         assert self.identity is not None
-        return PeerService(self.identity, self.members, self.callbacks(), self.settings)
+        return PeerService(self.identity, self.members, self.callbacks(), self.settings, environment=SYSTEM)
 
     def callbacks(self) -> PeerCallbacks:
         return PeerCallbacks(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
+from hybrisfs.environment import SYSTEM
 from hybrisfs.peers import PeerCallbacks, PeerIdentity, PeerService
 from sync import Accepted, Action, DeviceKey, Exchange, decode_signed
 from tests.peers.support import LONG, QUICK, SECRET
@@ -47,7 +48,9 @@ class Node:
             read_chunk=lambda chunk_id: None,
             verify_chunk=lambda chunk_id, data: False,
         )
-        self.service = PeerService(PeerIdentity(VOLUME, key, SECRET), MEMBERS, callbacks, QUICK)
+        self.service = PeerService(
+            PeerIdentity(VOLUME, key, SECRET), MEMBERS, callbacks, QUICK, environment=SYSTEM
+        )
         self.service.start()
 
     def _state(self) -> bytes | None:

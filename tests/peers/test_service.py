@@ -9,6 +9,7 @@ from unittest import mock
 
 import pytest
 
+from hybrisfs.environment import SYSTEM
 from hybrisfs.peers import ListenError, PeerService, PeerSettings
 from hybrisfs.peers.errors import PeerError
 from tests.peers.support import LONG, Device, identity, key, knows, members, running, settings
@@ -320,7 +321,7 @@ def test_closing_is_quick_while_connecting_to_where_nobody_answers() -> None:
 def test_the_defaults_are_sound() -> None:
     defaults = PeerSettings()
     assert defaults.keepalive * 2 < defaults.silence <= 15
-    assert PeerService(identity(1), members(1), Device(1).callbacks()).status() == []
+    assert PeerService(identity(1), members(1), Device(1).callbacks(), environment=SYSTEM).status() == []
 
 
 def test_when_one_of_two_links_ends_the_other_pushes_what_it_may_have_swallowed() -> None:

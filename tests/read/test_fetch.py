@@ -14,11 +14,11 @@ from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.dispersal.pack import ChunkLocation
 from hybrisfs.environment import Environment
 from hybrisfs.merge.cloud_set import CloudRecord, entries_of
-from hybrisfs.read.fetch import AskDevices, FetchLimits
+from hybrisfs.read.fetch import FetchLimits
 from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.tree.inodes import Inode
 from tests.read.full import nothing_can_be_added
-from tests.tree.rig import Rig, small_chunks
+from tests.tree.rig import AskDevices, Rig, small_chunks
 
 PATIENCE = 30.0
 
@@ -339,11 +339,11 @@ def test_a_full_cache_keeps_nobody_from_reading(rig: Rig) -> None:
 @contextmanager
 def linked(rig: Rig, ask: AskDevices) -> Iterator[None]:
     """There is a device that answers so."""
-    before, rig.ask_devices = rig.ask_devices, ask
+    before, rig.links.ask = rig.links.ask, ask
     try:
         yield
     finally:
-        rig.ask_devices = before
+        rig.links.ask = before
 
 
 def test_other_devices_are_asked_for_many_at_once_and_clouds_for_what_they_lack(rig: Rig) -> None:

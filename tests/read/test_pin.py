@@ -284,7 +284,7 @@ def test_what_a_linked_device_has_comes_many_at_once(fleet: Fleet) -> None:
 
     pinner = pinner_of(rig)
     rig.signals.brisk = True
-    rig.ask_devices = ask
+    rig.links.ask = ask
     assert bring_pinned(rig, pinner)
     assert asked == [20]
     fleet.clouds.down = True
@@ -323,7 +323,7 @@ def test_what_comes_to_be_wanted_is_asked_for_in_the_same_round_and_nothing_twic
 
     pinner = Pinner(rig.fs, rig.fetcher, rig.room, rig.signals, rig.committer)
     rig.signals.brisk = True
-    rig.ask_devices = ask
+    rig.links.ask = ask
     assert pinner.pin_round()
     assert len(asked) == calls == 5
     fleet.clouds.down = True

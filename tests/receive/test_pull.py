@@ -14,7 +14,7 @@ from backends.store import MAX_PAGE, Page, Store
 from hybrisfs.dispersal.engine import Cloud, Engine
 from hybrisfs.dispersal.probe import Look, Missing, Polled, Unchanged
 from hybrisfs.dispersal.ranking import Timing
-from hybrisfs.environment import Environment, Limits
+from hybrisfs.environment import SYSTEM, Environment, Limits
 from hybrisfs.receive.pull import Memory, Puller, PullLimits, Sightings
 from hybrisfs.stages import Signals, Stage, Wake
 from hybrisfs.state.database import Database
@@ -85,7 +85,7 @@ class Here:
             store.initialise()
             self.stores.append(store)
         clouds = [Cloud(number, f"c{number}", store) for number, store in enumerate(self.stores)]
-        self.engine = Engine(clouds, 1, SEALER, TABLES, timing=timing)
+        self.engine = Engine(clouds, 1, SEALER, TABLES, timing=timing, environment=SYSTEM)
         self.watched = Watched(self.engine)
         self.signals = Signals(environment or Environment(limits=HASTE))
         self.device = Device(OWN)

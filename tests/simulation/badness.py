@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from hybrisfs.environment import SYSTEM
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.kinds import ASSIGNMENT, ROLE
 from hybrisfs.members.removal import Stance
@@ -531,5 +532,5 @@ def _check_size(device: Device) -> None:
 def _check_keys(device: Device) -> None:
     """The keys are such as can be read again at the next start."""
     keys, path = device.rig.ring.keys, device.rig.directory / "keys.json"
-    keys.replace(path)
+    keys.replace(path, SYSTEM)
     assert VolumeKeys.load(path).shared == keys.shared

@@ -7,18 +7,13 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, cast
 
-from hybrisfs.checkpoint.checkpointer import Checkpointer
-from hybrisfs.checkpoint.compaction import CloudCheckpoint, Compactor
-from hybrisfs.checkpoint.deposit import Depositor, Fetching
-from hybrisfs.checkpoint.intake import Intake
 from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
 from hybrisfs.gc.disposal import Orphans
 from hybrisfs.gc.rewrite import NeededOrphans
 from hybrisfs.members.epochs import grant_name
-from hybrisfs.parts import HeadSources
+from hybrisfs.parts import HeadSources, open_checkpointing, open_shipping
+from hybrisfs.sharing.following import Following
 from hybrisfs.write.grants import Grants
-from hybrisfs.write.relayer import Relayer
-from hybrisfs.write.ship import Shipper
 from sync import Head, VersionVector
 from tests.gc.support import FakeUpkeep
 from tests.simulation.cloud import Clouds
@@ -36,7 +31,8 @@ class Courier:
         self.rig = rig
         self._clouds = clouds
         self.grants = Grants(rig.ring, VOLUME, rig.sharing.key_holders, cast("Any", clouds))
-        self.puller = rig.sharing.follow(cast("Any", clouds), self)
+        self._following = Following(rig.core, cast("Any", clouds), self)
+        self.puller = self._following.puller
         self.linked: Courier | None = None  # the device that can be asked directly
         self.at_hand: Mapping[bytes, bytes] = {}
         """Parts of checkpoints that some linked device has, too."""
@@ -44,30 +40,14 @@ class Courier:
         """Those that this device has asked for."""
         self._announced: Counter[VersionVector] = Counter()  # by what had been accepted
         snapshots = LocalSnapshots(rig.directory / "checkpoints", SEALER, rig.environment)
-        sharing = rig.sharing
-        fetching = Fetching(VOLUME, rig.ring.segments, snapshots, clouds, self)
-        depositor = Depositor(VOLUME, rig.ring.segments, snapshots, clouds)
-        compactor = Compactor(rig.fs, sharing.device, clouds, rig.committer, rig.signals)
-        cloud_checkpoint = CloudCheckpoint(rig.fs, snapshots, fetching, depositor, compactor)
-        intake = Intake(rig.fs, sharing.arrivals, snapshots, fetching)
-        intake.taken_in.listen(sharing.checkpoint_taken_in)
-        self.checkpointer = Checkpointer(
-            rig.fs, VOLUME, rig.ring.keys.device, snapshots, intake, cloud_checkpoint
-        )
+        self.checkpointer = open_checkpointing(rig.core, snapshots, clouds, clouds, self).checkpointer
         self.checkpointer.news.listen(self._announce)
-        self._relayer = Relayer(rig.fs, rig.signals, rig.ring.segments, self.puller, rig.fetcher)
         upkeep = FakeUpkeep(rig.clouds)
         self._orphans = Orphans(rig.fs, cast("Any", upkeep), upkeep)
         self._needed = NeededOrphans(rig.fs, upkeep, rig.clouds, rig.signals)
-        self._shipper = Shipper(
-            rig.fs,
-            rig.signals,
-            rig.committer,
-            rig.ring,
-            self,
-            self._relayer,
-            HeadSources(self.puller, self.checkpointer, rig.sharing.agreement),
-        )
+        source = HeadSources(self.puller, self.checkpointer, rig.sharing.agreement)
+        shipping = open_shipping(rig.core, rig.fetcher, rig.links, self, self.puller, source)
+        self._relayer, self._shipper = shipping.relayer, shipping.shipper
 
     # -- the clouds, as the shipper takes them -----------------------------------------------------
 
@@ -144,7 +124,7 @@ class Courier:
 
     def ship(self) -> None:
         """Ship, relay and announce what is due; look for what nobody is expected to bring."""
-        self._shipper.ship_round(may_ship=self.rig.sharing.has_looked())
+        self._shipper.ship_round(may_ship=self._following.has_looked())
         if self._relayer.is_lacking:
             self.look_for_lacking()
 

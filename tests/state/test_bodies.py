@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from hybrisfs.environment import SYSTEM
 from hybrisfs.state.database import Database
 from hybrisfs.state.stored_log import BodyStore
-from hybrisfs.state.updates import UpdateLog
+from hybrisfs.state.updates import LogRows, UpdateLog
 from sync import Members, VersionVector
 from tests.sync.support import KEYS, NOON
 
@@ -23,13 +24,13 @@ ALL = 1 << 20
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
     Database.create(tmp_path / "volume.db", VOLUME)
-    opened = Database(tmp_path / "volume.db")
+    opened = Database(tmp_path / "volume.db", SYSTEM)
     yield opened
     opened.abandon()
 
 
 def filled(database: Database, count: int, size: int = 100) -> UpdateLog:
-    log = UpdateLog(database.rows, database.environment, Members([KEY.public]), KEY)
+    log = UpdateLog(LogRows(database.rows), database.environment, Members([KEY.public]), KEY)
     for number in range(count):
         log.sign([(b"key %d" % number, os.urandom(size))], NOON, number)
     return log
@@ -57,7 +58,7 @@ def test_what_is_covered_loses_its_body_and_nothing_else(database: Database) -> 
     assert bare(database) == [1, 2, 3, 4]
     assert rows(database) == before
     assert (bodies.dropped().updates, bodies.dropped().bytes, bodies.left()) == (4, size, 2)
-    after = UpdateLog(database.rows, database.environment, Members([KEY.public]), KEY)
+    after = UpdateLog(LogRows(database.rows), database.environment, Members([KEY.public]), KEY)
     assert after.state.history() == log.state.history()
     after.sign([(b"next", None)], NOON, 7)
     assert [row[0] for row in after.own_after(0, 10)] == [5, 6, 7]

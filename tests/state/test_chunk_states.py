@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hybrisfs.environment import SYSTEM
 from hybrisfs.registers.tree import PackedChunk
 from hybrisfs.state.chunk_states import (
     AWAITED,
@@ -47,7 +48,7 @@ class Store:
 
     def __init__(self, directory: Path, new: bytes) -> None:
         (directory / "volume.db").write_bytes(new)
-        self.db = Database(directory / "volume.db")
+        self.db = Database(directory / "volume.db", SYSTEM)
         self.journal = Journal(
             directory / "journal", limited(JournalLimits(segment_size=4096)), budget=1 << 20
         )

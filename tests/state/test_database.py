@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import DamagedError, HybrisError, NewerFormatError
 from hybrisfs.state.database import Database, DatabaseLimits
 from hybrisfs.state.schema import SCHEMA_VERSION
@@ -30,7 +31,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def database(path: Path) -> Iterator[Database]:
-    opened = Database(path)
+    opened = Database(path, SYSTEM)
     yield opened
     opened.abandon()
 
@@ -47,11 +48,11 @@ def numbers(source: Database | sqlite3.Connection) -> set[int]:
 
 def test_a_new_database(path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
-    database = Database(path)
+    database = Database(path, SYSTEM)
     assert database.rows.meta("volume") == VOLUME
     database.rows.set_meta("files", 7)
     database.close()
-    again = Database(path)
+    again = Database(path, SYSTEM)
     assert again.rows.meta("files") == 7
     again.abandon()
 
@@ -61,7 +62,7 @@ def test_what_is_no_database_of_ours_is_refused_and_left_alone(tmp_path: Path, c
     path = tmp_path / "volume.db"
     path.write_bytes(content)
     with pytest.raises(DamagedError):
-        Database(path)
+        Database(path, SYSTEM)
     assert path.read_bytes() == content
 
 
@@ -72,14 +73,14 @@ def test_another_programs_database_is_refused_and_left_alone(tmp_path: Path) -> 
     other.close()
     before = path.read_bytes()
     with pytest.raises(DamagedError, match="not a HybrisFS database"):
-        Database(path)
+        Database(path, SYSTEM)
     assert path.read_bytes() == before
 
 
 def test_a_missing_database_is_not_made_anew(tmp_path: Path) -> None:
     """A disk that is not mounted must not look like an empty volume."""
     with pytest.raises(DamagedError, match="missing"):
-        Database(tmp_path / "volume.db")
+        Database(tmp_path / "volume.db", SYSTEM)
     assert not list(tmp_path.iterdir())
 
 
@@ -89,7 +90,7 @@ def test_a_newer_format_is_refused_and_left_alone(path: Path) -> None:
     other.close()
     before = path.read_bytes()
     with pytest.raises(NewerFormatError):
-        Database(path)
+        Database(path, SYSTEM)
     assert path.read_bytes() == before
 
 
@@ -99,17 +100,17 @@ def test_a_database_of_an_earlier_development_version_is_left_alone(path: Path) 
     other.close()
     before = path.read_bytes()
     with pytest.raises(HybrisError, match="earlier development version"):
-        Database(path)
+        Database(path, SYSTEM)
     assert path.read_bytes() == before
 
 
 def test_a_crash_takes_back_what_was_not_committed(path: Path) -> None:
-    database = Database(path)
+    database = Database(path, SYSTEM)
     put(database, 1)
     database.commit()
     put(database, 2)
     database.abandon()
-    again = Database(path)
+    again = Database(path, SYSTEM)
     assert numbers(again) == {1}
     again.abandon()
 
@@ -125,7 +126,7 @@ def test_a_power_cut_takes_back_what_was_not_durable(tmp_path: Path, path: Path)
     database.commit()
     disk.image(tmp_path / "after")
     database.abandon()
-    after = Database(tmp_path / "after" / "volume.db")
+    after = Database(tmp_path / "after" / "volume.db", SYSTEM)
     assert numbers(after) == {1}
     after.abandon()
 
@@ -194,7 +195,7 @@ def files_up_to(size: int) -> Iterator[None]:
 
 def test_a_log_that_cannot_be_shortened_costs_nothing(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The commit is in the log: a disk too full for the database file takes nothing away."""
-    database = Database(path)
+    database = Database(path, SYSTEM)
     put(database, 1, size=20_000)
     database.limits = DatabaseLimits(log_bytes=1000, checkpoint_bytes=1000)
     with files_up_to(path.stat().st_size):
@@ -207,7 +208,7 @@ def test_a_log_that_cannot_be_shortened_costs_nothing(path: Path, caplog: pytest
     put(database, 2)
     database.commit()
     database.close()
-    again = Database(path)
+    again = Database(path, SYSTEM)
     assert numbers(again) == {1, 2}
     again.abandon()
 

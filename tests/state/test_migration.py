@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import NewerFormatError
 from hybrisfs.registers.tree import Place, content_key, place_key
 from hybrisfs.state.database import Database, DatabaseLimits
@@ -108,11 +109,11 @@ def check_moments(path: Path) -> None:
 
 
 def test_it_becomes_what_a_new_one_is(path: Path, tmp_path: Path) -> None:
-    Database(path).close()
+    Database(path, SYSTEM).close()
     Database.create(tmp_path / "new.db", bytes(16))
     assert schema(path) == schema(tmp_path / "new.db")
     check_moments(path)
-    Database(path).close()  # and it is opened like any other
+    Database(path, SYSTEM).close()  # and it is opened like any other
 
 
 @pytest.mark.parametrize("survived", range(16))
@@ -132,12 +133,12 @@ def test_killed_within_a_step(path: Path, survived: int) -> None:
 
 
 def test_an_earlier_program_refuses_it(path: Path) -> None:
-    Database(path).close()
+    Database(path, SYSTEM).close()
     with closing(sqlite3.connect(path)) as db:
         db.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
     before = path.read_bytes()
     with pytest.raises(NewerFormatError, match="Update HybrisFS; nothing was changed"):
-        Database(path)
+        Database(path, SYSTEM)
     assert path.read_bytes() == before
 
 
@@ -166,7 +167,7 @@ def test_conflict_copies_that_were_removed_before_are_known_from_then_on(tmp_pat
         db.execute("DROP INDEX chunk_elsewhere")
         take_back(db)
         db.commit()
-    Database(path).close()
+    Database(path, SYSTEM).close()
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("SELECT node, moment FROM removal").fetchall() == [(b"1" * 16, 6)]
 
@@ -235,14 +236,14 @@ def test_who_let_a_member_in_is_known_as_far_as_registers_tell(tmp_path: Path) -
         db.execute(UNMARK_LOST)
         db.execute("PRAGMA user_version = 12")
         db.commit()
-    Database(path).close()
+    Database(path, SYSTEM).close()
     with closing(sqlite3.connect(path)) as db:
         rows = db.execute("SELECT device, inviter, clock FROM member ORDER BY device").fetchall()
     assert rows == [(founder, None, 7), (laptop, founder, 7), (told, None, None)]
 
 
 def test_removals_and_proofs_of_before_are_noted(path: Path) -> None:
-    Database(path).close()
+    Database(path, SYSTEM).close()
     founder, laptop = b"f" * 16, b"l" * 16
     with closing(sqlite3.connect(path)) as db:
         for table in ("writer", "register", "log", "log_branch", "said", "charge"):
@@ -257,7 +258,7 @@ def test_removals_and_proofs_of_before_are_noted(path: Path) -> None:
         db.execute(UNMARK_LOST)
         db.execute("PRAGMA user_version = 15")
         db.commit()
-    Database(path).close()
+    Database(path, SYSTEM).close()
     with closing(sqlite3.connect(path)) as db:
         rows = db.execute("SELECT * FROM said WHERE key < x'6d' OR key >= x'6e' ORDER BY key").fetchall()
     assert rows == [
@@ -267,7 +268,7 @@ def test_removals_and_proofs_of_before_are_noted(path: Path) -> None:
 
 
 def test_what_the_clouds_may_have_lost_is_still_put_there_again(path: Path) -> None:
-    Database(path).close()
+    Database(path, SYSTEM).close()
     with closing(sqlite3.connect(path)) as db:
         db.execute("DELETE FROM chunk")
         db.executemany(
@@ -279,7 +280,7 @@ def test_what_the_clouds_may_have_lost_is_still_put_there_again(path: Path) -> N
         )
         db.execute("PRAGMA user_version = 16")
         db.commit()
-    Database(path).close()
+    Database(path, SYSTEM).close()
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("SELECT chunk, lost FROM spare ORDER BY chunk").fetchall() == [
             (1, 1),

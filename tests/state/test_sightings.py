@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hybrisfs.chunk_namer import ChunkNamer
+from hybrisfs.environment import SYSTEM
 from hybrisfs.state.database import Database
 from hybrisfs.state.journal import Journal
 from hybrisfs.state.state import State
@@ -16,8 +17,8 @@ A, B = bytes(16), bytes([1]) * 16
 
 def open_state(folder: Path) -> State:
     return State(
-        Database(folder / "volume.db"),
-        Journal(folder / "journal", budget=1 << 20),
+        Database(folder / "volume.db", SYSTEM),
+        Journal(folder / "journal", budget=1 << 20, environment=SYSTEM),
         ChunkNamer(bytes(32)),
         KEYS[0],
     )

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from hybrisfs.environment import SYSTEM
 from hybrisfs.state.database import Database
-from hybrisfs.state.updates import UpdateLog
+from hybrisfs.state.updates import LogRows, UpdateLog
 from sync import (
     Accepted,
     Deliver,
@@ -38,13 +39,13 @@ WRITES = [(b"key", b"value")]
 def database(tmp_path: Path) -> Iterator[Database]:
     path = tmp_path / "volume.db"
     Database.create(path, VOLUME)
-    opened = Database(path)
+    opened = Database(path, SYSTEM)
     yield opened
     opened.abandon()
 
 
 def opened(database: Database) -> UpdateLog:
-    return UpdateLog(database.rows, database.environment, MEMBERS, KEY)
+    return UpdateLog(LogRows(database.rows), database.environment, MEMBERS, KEY)
 
 
 def test_signed_updates_are_a_log_that_others_accept(database: Database) -> None:
@@ -238,8 +239,8 @@ def test_logs_in_databases_are_exchanged(database: Database, tmp_path: Path) -> 
     """Each knows another half of a fork, and one was restored from a backup."""
     ours, _, device = forked(database)
     Database.create(tmp_path / "other.db", VOLUME)
-    other = Database(tmp_path / "other.db")
-    theirs = UpdateLog(other.rows, other.environment, MEMBERS, KEYS[1])
+    other = Database(tmp_path / "other.db", SYSTEM)
+    theirs = UpdateLog(LogRows(other.rows), other.environment, MEMBERS, KEYS[1])
     fork = [update for update in device.order if update.header.writer != KEY.device_id]
     for update in (fork[0], *fork[3:]):
         assert isinstance(theirs.accept(update.data), Accepted)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from hypothesis import strategies as st
@@ -45,6 +45,8 @@ class MemoryLog:
     def __init__(self) -> None:
         self.rows: dict[tuple[bytes, int], tuple[SignedUpdate, VersionVector]] = {}
         self.stamps: dict[bytes, tuple[bytes, int]] = {}
+        self.binding: Callable[[SignedUpdate], Collection[bytes]] = lambda update: ()
+        """See `AcceptedLog.binds`."""
 
     def add(self, accepted: Accepted) -> None:
         if accepted.renames:
@@ -79,6 +81,9 @@ class MemoryLog:
             return None
         update = self.rows[min(later)][0]
         return Successor(update.hash, update.data)
+
+    def binds(self, update: SignedUpdate) -> Collection[bytes]:
+        return self.binding(update)
 
 
 class Device:

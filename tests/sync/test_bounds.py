@@ -153,7 +153,7 @@ def test_the_first_word_against_one_that_seconds_a_bound_gets_through() -> None:
     judge.state.bind(low.device_id, said)
     word, more = bound.write((b"against", b"rival")), bound.write((b"k", b"v"))
     assert refusal(judge, word) is Reason.NOT_VOUCHED
-    judge.state.binds = lambda update: {high.device_id} if update.hash == word.hash else set()
+    judge.log.binding = lambda update: {high.device_id} if update.hash == word.hash else set()
     judge.state.bind(low.device_id, [one._replace(from_first=True) for one in said])
     assert refusal(judge, word) is Reason.NOT_VOUCHED, "it had no excuse from the first update on"
     judge.state.bind(low.device_id, [said[0], said[1]._replace(seconds=frozenset())])
@@ -193,7 +193,7 @@ def test_a_first_word_that_another_bound_holds_up_counts_with_what_follows(*, in
     said, other = rival.write(), judge.write()
     judge.receive_all([said])
     word = bound.write((b"against", b"rival"))
-    judge.state.binds = lambda update: {high.device_id} if update.hash == word.hash else set()
+    judge.log.binding = lambda update: {high.device_id} if update.hash == word.hash else set()
     judge.state.bind(
         low.device_id,
         [Bound(one.header.writer, one.header.writer, one.header.clock, False) for one in (said, other)],

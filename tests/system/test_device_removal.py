@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hybrisfs.environment import SYSTEM
 from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import VolumeKeys
 from sync import UnknownEpochError, decode_segment
@@ -31,7 +32,7 @@ def _keys(device: Device) -> VolumeKeys:
 
 def _unreadable(clouds: list[Path], keys: VolumeKeys, volume: bytes) -> set[str]:
     """The names of the log segments on these clouds that do not open with the keys."""
-    ring, found = KeyRing(keys), set()
+    ring, found = KeyRing(keys, environment=SYSTEM), set()
     for cloud in clouds:
         for path in objects(cloud):
             name = str(path.relative_to(cloud))

@@ -26,10 +26,12 @@ from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import EpochKeys, SharedKeys, VolumeKeys
-from hybrisfs.parts import Core
-from hybrisfs.read.evict import Evictor
-from hybrisfs.read.fetch import AskDevices, Fetcher
+from hybrisfs.parts import open_publishing, open_reading
+from hybrisfs.receive.take import unprepared
+from hybrisfs.settings.config import DEFAULT_DELETION_SHARE
 from hybrisfs.sharing.awaited_log import AwaitedLog
+from hybrisfs.sharing.core import open_core
+from hybrisfs.sharing.links import Links
 from hybrisfs.state.database import Database
 from hybrisfs.state.journal import RESERVE, Journal, JournalLimits
 from hybrisfs.state.schema import ROOT_INO
@@ -38,8 +40,8 @@ from hybrisfs.tree.content import Missing
 from hybrisfs.tree.inodes import Inode
 from hybrisfs.tree.unseen import Change
 from hybrisfs.write.cut import FileSnapshot
-from hybrisfs.write.pack import Packer, PackMaker
-from hybrisfs.write.publish import Chunker, ChunkLimits, Publisher
+from hybrisfs.write.pack import PackMaker
+from hybrisfs.write.publish import Chunker, ChunkLimits
 from sync import FIRST_EPOCH, DeviceKey, OneKey
 from sync.codec import Buffer
 from tests.state.disk import ForgetfulDisk
@@ -53,6 +55,8 @@ __all__ = [
     "SMALL_BLOCKS",
     "TABLES",
     "VOLUME",
+    "AskDevices",
+    "AskedLinks",
     "FakeClouds",
     "InlineExecutor",
     "Rig",
@@ -223,8 +227,22 @@ class _Database(Database):
         self.after_durable()
 
 
-def _no_device_has_any(identities: Sequence[bytes], _: float) -> list[bytes | None]:
+AskDevices = Callable[[Sequence[bytes], float], Sequence[bytes | None]]
+
+
+def _no_device_has_any(identities: Sequence[bytes], _: float) -> Sequence[bytes | None]:
     return [None] * len(identities)
+
+
+class AskedLinks(Links):
+    """Links to devices that answer as a test says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ask: AskDevices = _no_device_has_any
+
+    def fetch_chunks(self, identities: Sequence[bytes], patience: float) -> Sequence[bytes | None]:
+        return self.ask(identities, patience)
 
 
 class Rig:
@@ -271,8 +289,17 @@ class Rig:
         self.namer = _Namer(self.plaintexts)
         self.ring = KeyRing(VolumeKeys(_SECRETS, device), environment=environment)
         awaited_log = AwaitedLog(self.directory, environment)
-        core = Core(self.db, self.journal, self.namer, self.ring, OWNER, awaited_log=awaited_log)
-        self.state, self.fs, self.signals = core.state, core.fs, core.signals
+        self.core = core = open_core(
+            self.db,
+            self.journal,
+            self.namer,
+            self.ring,
+            OWNER,
+            awaited_log,
+            DEFAULT_DELETION_SHARE,
+            unprepared,
+        )
+        self.fs, self.signals, self.state = core.fs, core.signals, core.fs.state
         self.sharing, self.committer = core.sharing, core.committer
         with self.state.transaction() as self.tx:
             self.updates = self.tx.updates
@@ -280,22 +307,13 @@ class Rig:
             self.members = self.tx.members
         self.shown: list[Change] = []
         self.fs.shown.listen(self.shown.extend)
-        self.ask_devices: AskDevices = _no_device_has_any
-        """Asks linked devices for chunks."""
-        self.fetcher = Fetcher(
-            self.fs,
-            self.clouds,
-            self.signals,
-            lambda identities, seconds: self.ask_devices(identities, seconds),
-        )
-        self.room = Evictor(self.fs, self.committer, self.signals, self.clouds)
+        self.links = AskedLinks()
+        self.reading = open_reading(core, self.clouds, self.clouds, self.links)
+        self.fetcher, self.room = self.reading.fetcher, self.reading.room
         self.chunker = _Chunker(self.fs, self.fetcher)
-        sharing = self.sharing
-        self.publisher = Publisher(self.fs, self.chunker, sharing.signer, sharing.receiver, self.signals)
         self.packs = PackMaker(sealer, TABLES, Redundancy(1, 2), self.clouds)
-        self.packer = Packer(
-            self.fs, sharing.signer, self.signals, self.packs, self.fetcher, InlineExecutor()
-        )
+        publishing = open_publishing(core, self.chunker, self.fetcher, self.packs, InlineExecutor())
+        self.publisher, self.packer = publishing.publisher, publishing.packer
 
     # -- programs --------------------------------------------------------------------------------
 

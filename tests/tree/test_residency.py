@@ -10,7 +10,7 @@ import pytest
 
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.inodes import Inode
-from hybrisfs.tree.residency import PINNED_XATTR, STATE_XATTR, Residency
+from hybrisfs.tree.residency import PINNED_XATTR, STATE_XATTR
 from tests.merge.fleet import Fleet
 from tests.tree.rig import Rig, small_chunks
 from tests.tree.test_names import fails_with
@@ -24,7 +24,7 @@ def fleet() -> Iterator[Fleet]:
 
 
 def state(rig: Rig, inode: Inode) -> str:
-    value = Residency(rig.fs, rig.clouds).attribute(rig.tx, inode, STATE_XATTR)
+    value = rig.reading.residency.attribute(rig.tx, inode, STATE_XATTR)
     assert value is not None
     return value.decode()
 
@@ -154,7 +154,7 @@ def test_conflicts(fleet: Fleet) -> None:
 
 
 def test_what_has_which_attribute(rig: Rig) -> None:
-    residency = Residency(rig.fs, rig.clouds)
+    residency = rig.reading.residency
     rig.mkdir(b"folder")
     folder = rig.find(b"folder")
     assert residency.attribute(rig.tx, folder, PINNED_XATTR) == b"no"

@@ -9,7 +9,7 @@ import pytest
 
 from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.state.unplaced import UnplacedContent
-from hybrisfs.tree.residency import Residency, State, Unplaced
+from hybrisfs.tree.residency import State, Unplaced
 from tests.merge.fleet import Fleet
 from tests.tree.invariants import check_accounts
 from tests.tree.rig import Rig, small_chunks
@@ -48,7 +48,7 @@ class Linked:
                 tx.chunks.keep(number, self.author.rig.plaintexts[identity])
 
     def state(self) -> State:
-        return Residency(self.rig.fs, self.rig.clouds).state(self.rig.tx, self.near.at("file"))
+        return self.rig.reading.residency.state(self.rig.tx, self.near.at("file"))
 
     def restart(self) -> None:
         self.near.rig = self.rig.reopen()

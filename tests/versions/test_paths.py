@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from hybrisfs.environment import SYSTEM
 from hybrisfs.registers.tree import Attr
 from hybrisfs.versions.browser import Child, VersionsByPath
 from hybrisfs.versions.catalog import Catalog
@@ -30,7 +31,7 @@ class Walk:
         device.rig.commit()
         with device.rig.db.snapshot() as db:
             db.set_trace_callback(self._count)
-            self._walk(db, "", Child(b"", 0, TOP, VersionsByPath((), UsualRetention())))
+            self._walk(db, "", Child(b"", 0, TOP, VersionsByPath((), UsualRetention(), SYSTEM)))
 
     def _count(self, query: str) -> None:
         self.queries += 1

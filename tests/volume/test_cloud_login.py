@@ -8,7 +8,9 @@ import pytest
 
 from backends.credentials import CredentialStore
 from backends.errors import AuthError
+from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import HybrisError, UsageError
+from hybrisfs.stores.own_places import ANY_HOME
 from hybrisfs.stores.tryout import describe_secrets, log_in, try_place, unusable
 from tests.backends.conftest import webdav_server
 from tests.backends.servers import Server
@@ -22,7 +24,7 @@ def store(tmp_path: Path) -> CredentialStore:
 
 
 def test_a_place_is_made_tried_and_left_empty(store: CredentialStore, tmp_path: Path) -> None:
-    facts = try_place((tmp_path / "new").as_uri(), store)
+    facts = try_place((tmp_path / "new").as_uri(), store, ANY_HOME, SYSTEM)
     assert facts.cloud == (tmp_path / "new").as_uri() and facts.seconds
     assert [each for each in (tmp_path / "new").rglob("*") if each.is_file() and "probe" in str(each)] == []
 
@@ -35,7 +37,7 @@ def test_a_command_in_an_advice_can_be_copied() -> None:
 
 def test_advice_ends_like_a_sentence(store: CredentialStore) -> None:
     with pytest.raises(HybrisError) as caught:
-        try_place("file:///proc/nothing/here", store)
+        try_place("file:///proc/nothing/here", store, ANY_HOME, SYSTEM)
     assert "?." not in str(caught.value)
     with pytest.raises(UsageError, match="not a URL"):
         describe_secrets("/folder", store)
@@ -53,4 +55,4 @@ def test_secrets_are_kept_when_the_cloud_accepts_them(
     log_in(url, right, store)
     assert describe_secrets(url, store).known is True
     assert (tmp_path / "credentials.json").stat().st_mode & 0o777 == 0o600
-    try_place(url, store)
+    try_place(url, store, ANY_HOME, SYSTEM)

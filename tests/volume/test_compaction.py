@@ -173,7 +173,7 @@ def test_a_rebuilt_device_begins_with_what_it_has_stated(first: First) -> None:
     rebuild_volume(first.home, NAME, lambda stage, done, total: None)
     first.reopen()
     until(lambda: has_all(first, last), "all to come back")
-    until(lambda: first.volume.sharing.has_looked(), "the own log to be back")
+    until(lambda: first.volume.following.has_looked(), "the own log to be back")
     assert first.read("later") == b"x" * 100
     first.sync()
     first.write("after", b"y" * 100)

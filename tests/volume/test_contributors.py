@@ -14,6 +14,7 @@ import pytest
 
 from hybrisfs.admit.join import join_volume, make_grant
 from hybrisfs.doctor.examination import examine_roles
+from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.members.members import Member, member_key
@@ -52,7 +53,7 @@ class Contributor(Second):
         volume.sharing.shared_folders.assign(areas)
         joined = Joined(grant, Peer(volume.ring.keys.device.public, "first"))
         dataclasses.replace(join_volume(self.home, None, key, "tablet", joined), links=ALONE).save(self.home)
-        self.volume = Volume.open(self.home, NAME)
+        self.volume = Volume.open(self.home, NAME, SYSTEM)
         self._open = True
 
 
@@ -189,7 +190,7 @@ def test_what_a_contributor_signs_about_anything_else_changes_nothing(
         assert first.volume.sharing.signer.role_of(unlocked(first.volume.fs), itself) is Role.CONTRIBUTOR
     assert read(first, "outside") == b"content" * 1000 == read(first, f"{FOLDER}/inside")
     assert at(first, f"{FOLDER}/inside").mode == 0o100600
-    assert not first.volume.sharing.was_removed
+    assert not first.volume.following.was_removed
     assert [one.name for one in first.volume.config.clouds] == ["cloud-0", "cloud-1", "cloud-2"]
     assert facts_of(first, "tablet").overstepped
     warnings = first.volume.status(look=False).warnings

@@ -110,7 +110,7 @@ def test_what_was_written_by_either_side_meanwhile_arrives_after_a_veto(
     first.write("of first", b"sealed with keys that second lacks")
     first.sync()
     second.write("of second", b"written without knowing")
-    waits(second, lambda: second.volume.sharing.was_removed)
+    waits(second, lambda: second.volume.following.was_removed)
     meet(first, second)
     assert not has(first, "of second")
     second.write("pending", b"cannot be signed now")
@@ -120,7 +120,7 @@ def test_what_was_written_by_either_side_meanwhile_arrives_after_a_veto(
     assert second.read("of first") == b"sealed with keys that second lacks"
     waits(first, lambda: has(first, "of second") and has(first, "pending"))
     assert first.read("of second") == b"written without knowing"
-    assert not second.volume.sharing.was_removed
+    assert not second.volume.following.was_removed
     for device in (first, second):
         assert not device.fsck().problems
 
@@ -196,13 +196,13 @@ def test_of_two_devices_the_kit_brings_back_the_one_that_the_other_removed(
     first.make_kit()
     meet(first, second)
     first.volume.sharing.receive([removals(second, first)])
-    assert first.volume.sharing.was_removed and first.volume.accused()[0].final
+    assert first.volume.following.was_removed and first.volume.accused()[0].final
     with pytest.raises(HybrisError, match="removed"):
         first.volume.remove_device("second")
     with pytest.raises(UsageError, match="passphrase"):
         first.volume.keep_device(id_of(first).hex(), passphrase="another one that is long enough")
     assert first.volume.keep_device(id_of(first).hex(), passphrase=PASSPHRASE).kept
-    assert not first.volume.sharing.was_removed
+    assert not first.volume.following.was_removed
     assert first.volume.remove_device("second", passphrase=PASSPHRASE).final
     assert is_out(second, first) and first.volume.ring.is_fit
     first.write("after", b"that")

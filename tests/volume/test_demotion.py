@@ -52,7 +52,7 @@ def make_reader(by: Device, device: Device, passphrase: str | None = None) -> bo
 
 def proposals(device: Device) -> dict[str, list[str]]:
     """By whom, of each device that is called so."""
-    listed = device.volume.sharing.devices()
+    listed = device.volume.following.devices()
     return {str(one.name): [by.by for by in one.proposed] for one in listed if one.proposed}
 
 

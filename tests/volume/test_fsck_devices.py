@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.admit.join import join_volume, make_grant
+from hybrisfs.environment import SYSTEM
 from hybrisfs.home import Home
 from hybrisfs.members.members import Member
 from hybrisfs.pairing import Joined, Peer
@@ -343,7 +344,7 @@ def machines(tmp_path: Path) -> Iterator[tuple[Machine, Volume]]:
     grant = make_grant(volume.config, volume.ring.keys, volume.sharing.current_members(), None)
     volume.sharing.membership.admit(Member(key.public, "other"))
     join_volume(home, None, key, "other", Joined(grant, Peer(volume.ring.keys.device.public, "first")))
-    second = Volume.open(home, volume.name)
+    second = Volume.open(home, volume.name, SYSTEM)
     yield first, second
     second.close()
     first.close()

@@ -32,7 +32,6 @@ from hybrisfs.pairing import Admitted, Dialogue, Grant, GrantedCloud, Joined, Pa
 from hybrisfs.pairing.session import Host
 from hybrisfs.parts import Ground
 from hybrisfs.settings.config import CloudConfig, VolumeConfig, list_volumes
-from hybrisfs.sharing.sharing import Sharing
 from hybrisfs.state.database import Database
 from sync import FIRST_EPOCH, DeviceKey, Members, device_id_of
 from tests.keyrings import MemoryKeyring, in_use
@@ -144,20 +143,20 @@ def test_an_invitation_hands_on_secrets_only_when_asked(home: Home, tmp_path: Pa
         mock.patch("hybrisfs.admit.invitation.Listener", side_effect=OSError("no network")),
         mock.patch("hybrisfs.admit.invitation.run_inviter", run_inviter),
     ):
-        ground = SimpleNamespace(
-            home=home,
-            config=config,
-            ring=SimpleNamespace(keys=KEYS),
-            fs=SimpleNamespace(environment=SYSTEM),
-        )
         sharing = SimpleNamespace(
             membership=SimpleNamespace(own_name="desk"),
             key_holders=lambda: Members([INVITER.public]),
             admit=lambda member, rights: admitted.append(member),
         )
+        ground = SimpleNamespace(
+            home=home,
+            sharing=sharing,
+            config=config,
+            ring=SimpleNamespace(keys=KEYS),
+            fs=SimpleNamespace(environment=SYSTEM),
+        )
         invitation = Invitation(
             cast("Ground", ground),
-            cast("Sharing", sharing),
             Rights(Role.FULL),
             lifetime=60,
             with_credentials=asked,
@@ -180,7 +179,7 @@ def test_a_joined_volume_has_its_keys_clouds_and_members(home: Home) -> None:
     assert (state / KEYS_FILE).stat().st_mode & 0o777 == 0o600
     keys = VolumeKeys.load(state / KEYS_FILE)
     assert (keys.shared, keys.device.public) == (KEYS.shared, DEVICE.public)
-    database = Database(state / DATABASE_FILE)
+    database = Database(state / DATABASE_FILE, SYSTEM)
     try:
         names = {one.public: one.name for one in MemberTable(database.rows).all()}
     finally:

@@ -343,7 +343,7 @@ def linked(author: Device, first: Device, content: bytes) -> list[tuple[bytes, i
         bytes_of = {ref.id: tx.chunks.read(ref, 0, ref.length) for ref in refs}
     assert first.volume.sharing.receiver.receive([one for one in log if one is not None])
     with mock.patch.object(
-        first.volume.fetcher, "_ask_devices", lambda ids, _: [bytes_of.get(one) for one in ids]
+        first.volume.links, "fetch_chunks", lambda ids, _: [bytes_of.get(one) for one in ids]
     ):
         assert first.read("file") == content
     return mine

@@ -53,7 +53,7 @@ def mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def record(home: Home, mount: Path) -> None:
     """The daemon of this home has mounted a volume there."""
     home.state.mkdir(parents=True, exist_ok=True)
-    WantedMounts(home.state).add("home", WantedMount(mount))
+    WantedMounts(home.state, SYSTEM).add("home", WantedMount(mount))
 
 
 def claim(folder: Path, volume: bytes) -> None:
@@ -148,10 +148,11 @@ def hanging_mount(folder: Path) -> Iterator[None]:
 OBJECTION = """
 import sys
 from pathlib import Path
+from hybrisfs.environment import SYSTEM
 from hybrisfs.home import Home
 from hybrisfs.stores.own_places import OwnPlaces
 
-print(OwnPlaces(Home.below(Path(sys.argv[1]))).objection(sys.argv[2]))
+print(OwnPlaces(Home.below(Path(sys.argv[1])), SYSTEM).objection(sys.argv[2]))
 """
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from hybrisfs.admit.rebuild import rebuild_volume
 from hybrisfs.api.volumes import Rebuilt
+from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import DamagedError, HybrisError
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.volume.volume import Volume
@@ -32,7 +33,7 @@ def _rebuild(device: Device) -> Rebuilt:
 def _regain(device: Device) -> None:
     """Wait until the log is back."""
     deadline = time.monotonic() + PATIENCE
-    assert device.volume.signals.wait_until(device.volume.sharing.has_looked, deadline, step=0.05)
+    assert device.volume.signals.wait_until(device.volume.following.has_looked, deadline, step=0.05)
 
 
 def _branches(device: Device) -> int:
@@ -64,7 +65,7 @@ def test_all_comes_back_from_the_clouds_without_a_fork(device: Device) -> None:
     device.close()
     (device.state / "volume.db").write_bytes(b"nothing of it can be read")
     with pytest.raises(DamagedError, match=f"hybrisfs volume rebuild {NAME}"):
-        Volume.open(device.home, NAME)
+        Volume.open(device.home, NAME, SYSTEM)
     report = _rebuild(device)
     assert (report.recovered, report.lost) == ([], [])
     assert (Path(report.set_aside) / "volume.db").read_bytes() == b"nothing of it can be read"
@@ -90,7 +91,7 @@ def test_nothing_is_signed_before_the_own_log_is_back(device: Device) -> None:
         device.write("meanwhile", b"written while no cloud was there")
         assert not device.volume.sync(0.5, lambda done, total: None)
         assert unlocked(device.volume.fs).updates.own_tip() is None
-        assert any("rebuilt" in doubt for doubt in device.volume.sharing.doubts())
+        assert any("rebuilt" in doubt for doubt in device.volume.following.doubts())
         with pytest.raises(HybrisError, match="not back"):
             device.volume.rename_device("", "other")
         device.reopen()  # it is remembered
@@ -99,7 +100,7 @@ def test_nothing_is_signed_before_the_own_log_is_back(device: Device) -> None:
     assert device.read("file") == b"content"
     assert device.read("meanwhile") == b"written while no cloud was there"
     assert _branches(device) == 1
-    assert not device.volume.sharing.doubts()
+    assert not device.volume.following.doubts()
 
 
 def test_files_that_no_cloud_has_are_recovered(device: Device) -> None:
@@ -164,7 +165,7 @@ def test_a_rebuild_that_is_cut_short_is_gone_on_with(device: Device, killed_at: 
             _rebuild(device)
         except KeyboardInterrupt:
             with pytest.raises(DamagedError, match="volume rebuild"):
-                Volume.open(device.home, NAME)
+                Volume.open(device.home, NAME, SYSTEM)
             with mock.patch.object(Path, "rename", move):
                 _rebuild(device)
     device.reopen()

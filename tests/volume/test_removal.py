@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, cast
 from unittest import mock
 
 import pytest
@@ -13,7 +14,7 @@ from hybrisfs.members.epochs import encode_grant, epoch_key, given_to, open_gran
 from hybrisfs.members.members import Member
 from hybrisfs.members.removal import Stance, encode_vote, vote_key
 from hybrisfs.members.roles import Role
-from hybrisfs.sharing.sharing import Sharing
+from hybrisfs.sharing.following import Following
 from sync import Members, decode_signed_header
 from tests.merge.fleet import Device, Fleet
 from tests.tree.rig import VOLUME
@@ -84,13 +85,14 @@ def test_what_a_removal_asks_for_is_done_after_a_crash(fleet: Fleet) -> None:
     ada.rig.commit()
     ada.rig = ada.rig.reopen()
     assert not ada.rig.ring.is_fit
-    ada.rig.sharing.look_after()
+    following = Following(ada.rig.core, cast("Any", None), cast("Any", None))
+    following.look_after()
     assert not ada.rig.ring.is_fit, "what it wrote before may be on the clouds, if it is a backup"
-    with mock.patch.object(Sharing, "has_looked", lambda _: True):
-        ada.rig.sharing.look_after()
+    with mock.patch.object(following, "has_looked", lambda: True):
+        following.look_after()
         assert newest(ada).excluded == {cyd.key.device_id, dan.key.device_id}
         before = len(ada.log())
-        ada.rig.sharing.look_after()
+        following.look_after()
     assert len(ada.log()) == before
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from hybrisfs.members.epochs import epoch_key
 from hybrisfs.settings.config import VolumeConfig
-from hybrisfs.sharing.sharing import Sharing
+from hybrisfs.sharing.following import Following
 from tests.volume.device import ALONE, NAME, Device, Second
 from tests.volume.recovery_rig import Second as Another
 from tests.volume.recovery_rig import has, waits
@@ -52,7 +52,7 @@ def test_a_removed_device_learns_nothing_and_changes_nothing(
     waits(third, lambda: has(third, "after"))
     mallory.write("evil", b"does not count")
     with monkeypatch.context() as patch:
-        patch.setattr(Sharing, "was_removed", False)  # it does not care
+        patch.setattr(Following, "was_removed", False)  # it does not care
         mallory.sync()
     assert (honest.clouds[0] / "log" / id_of(mallory).hex()).exists()
     third.write("answer", b"of a member")

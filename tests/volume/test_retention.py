@@ -13,6 +13,7 @@ from backends.credentials import CredentialStore
 from backends.s3 import S3Store
 from hybrisfs.api.clouds import CloudStatus, Retention
 from hybrisfs.api.request import message_of
+from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.stores.retention import Retentions, try_retention
 from hybrisfs.stores.tryout import try_out
@@ -46,14 +47,14 @@ def ordinary(url: str) -> S3Store:
 
 
 def test_a_bucket_that_keeps_nothing(admin: S3Store) -> None:
-    found = try_retention(admin)
+    found = try_retention(admin, SYSTEM)
     assert (found.keeps, found.days, found.destructible, found.deletes) == (False, None, None, True)
     assert not admin.list("").entries
 
 
 def test_an_administrator_could_destroy_what_is_kept(admin: S3Store) -> None:
     admin.versions.keep(30)
-    found = try_retention(admin)
+    found = try_retention(admin, SYSTEM)
     assert (found.keeps, found.destructible, found.deletes) == (True, True, True)
     assert found.days is None  # this server has no rules that would end it
     assert "no rule ends that" in found.note
@@ -69,7 +70,7 @@ def client_versions(store: S3Store) -> list[str]:
 def test_an_ordinary_device_could_not(server: Server, url: str, admin: S3Store, ordinary: S3Store) -> None:
     admin.versions.keep(30)
     allow(server, url, DELETES)
-    found = try_retention(ordinary)
+    found = try_retention(ordinary, SYSTEM)
     assert (found.keeps, found.destructible, found.deletes) == (True, False, True)
 
 
@@ -78,10 +79,10 @@ def test_one_that_may_not_delete_leaves_a_small_object(
 ) -> None:
     admin.versions.keep(30)
     allow(server, url, WRITES)
-    found = try_retention(ordinary)
+    found = try_retention(ordinary, SYSTEM)
     assert (found.keeps, found.destructible, found.deletes) == (True, False, False)
     assert [one.size < 20 for one in ordinary.list("").entries] == [True]
-    assert set(try_out(ordinary)) == {"put", "get", "get a part of"}
+    assert set(try_out(ordinary, SYSTEM)) == {"put", "get", "get a part of"}
     assert min(one.size for one in ordinary.list("").entries) == 0
 
 
@@ -90,7 +91,7 @@ def test_one_that_may_not_read_older_versions_does_not_know(
 ) -> None:
     admin.versions.keep(30)
     allow(server, url, ["s3:GetObject", "s3:PutObject", "s3:DeleteObject"], ["s3:ListBucket"])
-    found = try_retention(ordinary)
+    found = try_retention(ordinary, SYSTEM)
     assert found.keeps is None
     assert "may not read older versions" in found.note
 
@@ -102,7 +103,7 @@ def test_a_lock_protects_what_is_young(server: Server, url: str) -> None:
     client(server, url).put_object_lock_configuration(
         Bucket=bucket, ObjectLockConfiguration={"ObjectLockEnabled": "Enabled", "Rule": rule}
     )
-    found = try_retention(S3Store(url, FixedCredentials(server.secrets)))
+    found = try_retention(S3Store(url, FixedCredentials(server.secrets)), SYSTEM)
     assert (found.keeps, found.destructible) == (True, True)
     assert "written in the last 3 days" in found.note
     assert "older than the cloud's lock can be destroyed" in found.note
@@ -151,9 +152,9 @@ def test_what_cannot_be_kept_is_refused_before_anything_is_changed(
 
 def test_the_record_of_what_was_tried(tmp_path: Path) -> None:
     found = Retention(True, 30, False, True, "", 7)
-    Retentions(tmp_path).note("s3://b", found)
-    assert Retentions(tmp_path).get("s3://b") == found
-    assert Retentions(tmp_path).get("s3://c") is None
+    Retentions(tmp_path, SYSTEM).note("s3://b", found)
+    assert Retentions(tmp_path, SYSTEM).get("s3://b") == found
+    assert Retentions(tmp_path, SYSTEM).get("s3://c") is None
 
 
 @pytest.mark.parametrize(
@@ -181,4 +182,4 @@ def test_the_record_of_what_was_tried(tmp_path: Path) -> None:
 )
 def test_a_damaged_record_is_none(tmp_path: Path, document: bytes) -> None:
     (tmp_path / "retention.json").write_bytes(document)
-    assert Retentions(tmp_path).get("s3://b") is None
+    assert Retentions(tmp_path, SYSTEM).get("s3://b") is None

@@ -16,6 +16,7 @@ import pytest
 from hybrisfs.admit.join import join_volume, make_grant
 from hybrisfs.api.devices import Device as DeviceFacts
 from hybrisfs.doctor.examination import examine_roles
+from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.members.members import Member, member_key
@@ -47,7 +48,7 @@ class Reader(Second):
         volume.sharing.membership.admit(Member(key.public, "nas"), role=Role.READER)
         joined = Joined(grant, Peer(volume.ring.keys.device.public, "first"))
         dataclasses.replace(join_volume(self.home, None, key, "nas", joined), links=ALONE).save(self.home)
-        self.volume = Volume.open(self.home, NAME)
+        self.volume = Volume.open(self.home, NAME, SYSTEM)
         self._open = True
 
 
@@ -157,7 +158,7 @@ def test_what_a_reader_signs_changes_nothing_anywhere(tmp_path: Path, stack: Exi
         ],
     )
     assert first.read("file") == b"content"
-    assert not first.volume.sharing.was_removed
+    assert not first.volume.following.was_removed
     assert [one.name for one in first.volume.config.clouds] == ["cloud-0", "cloud-1", "cloud-2"]
     assert facts_of(first, "nas").overstepped
     assert any("no device accepts them" in one for one in first.volume.status(look=False).warnings)

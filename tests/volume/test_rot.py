@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.dispersal.errors import DispersalError
+from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import DamagedError, HybrisError
 from hybrisfs.volume.volume import Volume
 from tests.volume.device import NAME, Device
@@ -143,7 +144,7 @@ def test_a_rotten_configuration_writes_nothing_to_a_strange_place(device: Device
     good = path.read_bytes()
     _flip(path, random.Random(seed), 1)
     try:
-        volume = Volume.open(device.home, NAME)
+        volume = Volume.open(device.home, NAME, SYSTEM)
         volume.close()
     except HybrisError as error:
         assert isinstance(error, DamagedError) or "format" in str(error)

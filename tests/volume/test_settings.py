@@ -58,7 +58,7 @@ def test_what_can_hold_at_any_time_does(device: Device, edit: Callable[..., None
     assert facts.cache.budget == 100 << 20
     assert facts.versions.keep == "off"
     assert (facts.stale_reads, facts.notifications) == ("block", False)
-    assert device.volume.sharing.freshness.blocks
+    assert device.volume.following.freshness.blocks
     assert device.volume.sharing.brake.share == 1.0
     assert doubts(device) == []
 

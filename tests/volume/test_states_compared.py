@@ -52,10 +52,10 @@ def connect(device: Device, links: PeerSettings) -> None:
 
 def link(first: Device, second: Device) -> None:
     """Have the second find the first."""
-    port = first.volume.peering.port
+    port = first.volume.links.port
     assert port is not None
     connect(second, PeerSettings(discover=False, addresses=(("127.0.0.1", port),)))
-    wait(lambda: bool(second.volume.peering.status()))
+    wait(lambda: bool(second.volume.links.status()))
 
 
 def wait(until: Callable[[], bool]) -> None:

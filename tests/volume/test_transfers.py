@@ -43,15 +43,15 @@ class _World:
     def __post_init__(self) -> None:
         self.signals = Signals(Environment(time_ns=lambda: int(self.now * 1e9)))
 
-    def keep(self, settings: TransferSettings) -> None:
-        self.kept = settings
+    def set(self, *, transfers: TransferSettings) -> None:
+        self.kept = transfers
 
     def transfers(self) -> Transfers:
         made = Transfers(
             self.kept,
             self.rates,  # type: ignore[arg-type]
             self.signals,
-            self.keep,
+            self,
             lambda: self.metered,
         )
         made.look()

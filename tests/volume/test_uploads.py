@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 
 from hybrisfs.api.status import MachinesOnly
-from hybrisfs.write.relayer import Uploads
 from tests.write.test_taking_over import CONTENT, TakingOver
 
 
@@ -21,7 +20,7 @@ def post() -> Iterator[TakingOver]:
 def machines_only(post: TakingOver) -> MachinesOnly:
     """As the second device tells it."""
     rig = post.near.rig
-    uploads = Uploads(rig.fs, rig.signals, post.relayers[post.near.name], rig.fetcher)
+    uploads = post.shipping[post.near.name].uploads
     with rig.fs.state.transaction() as tx:
         return uploads.machines_only(tx)
 
@@ -54,7 +53,7 @@ def test_who_waits_reads_what_members_say_to_be_on_the_clouds(post: TakingOver) 
     post.tell(post.near, post.far)
     post.ship(post.near)
     rig = post.near.rig
-    uploads = Uploads(rig.fs, rig.signals, post.relayers[post.near.name], rig.fetcher)
+    uploads = post.shipping[post.near.name].uploads
     with rig.fs.state.transaction() as tx:
         assert uploads.machines_only(tx).files == 2
     assert uploads.wait(10.0, lambda done, total: None)

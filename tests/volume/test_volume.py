@@ -11,6 +11,7 @@ import pytest
 
 from hybrisfs.api.clouds import CloudStatus
 from hybrisfs.clouds.checkup import CheckupLimits
+from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import DamagedError, HybrisError, NewerFormatError
 from hybrisfs.home import Home
 from hybrisfs.state.schema import ROOT_INO, SCHEMA_VERSION
@@ -116,7 +117,7 @@ def test_sync_is_not_fooled_by_who_writes_on(device: Device) -> None:
 
 def test_a_volume_is_open_once(device: Device) -> None:
     with pytest.raises(HybrisError, match="in use"):
-        Volume.open(device.home, NAME)
+        Volume.open(device.home, NAME, SYSTEM)
     device.reopen()
 
 
@@ -129,7 +130,7 @@ def test_opening_that_failed_can_be_tried_again(device: Device) -> None:
     keys.write_bytes(b"{}")
     for _ in range(2):
         with pytest.raises(DamagedError, match="key file"):
-            Volume.open(device.home, NAME)
+            Volume.open(device.home, NAME, SYSTEM)
     keys.write_bytes(good)
     device.reopen()
     assert device.read("file") == b"content"
@@ -140,7 +141,7 @@ def test_a_missing_database_is_not_taken_for_an_empty_volume(device: Device) -> 
     database = device.state / "volume.db"
     away = database.rename(device.state / "away.db")
     with pytest.raises(DamagedError, match="missing"):
-        Volume.open(device.home, NAME)
+        Volume.open(device.home, NAME, SYSTEM)
     assert not database.exists()
     away.rename(database)
     device.reopen()
@@ -154,7 +155,7 @@ def test_a_newer_database_is_left_alone(device: Device) -> None:
     other.close()
     before = database.read_bytes()
     with pytest.raises(NewerFormatError):
-        Volume.open(device.home, NAME)
+        Volume.open(device.home, NAME, SYSTEM)
     assert database.read_bytes() == before
 
 
@@ -167,7 +168,7 @@ def test_a_database_that_makes_no_sense_is_refused(device: Device) -> None:
     other.close()
     for _ in range(2):
         with pytest.raises(DamagedError, match="damaged"):
-            Volume.open(device.home, NAME)
+            Volume.open(device.home, NAME, SYSTEM)
 
 
 def test_a_journal_that_was_lost_costs_what_no_cloud_has_and_nothing_else(device: Device) -> None:

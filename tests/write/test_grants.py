@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 
 from hybrisfs.dispersal.errors import CloudsUnavailable, IntegrityError
-from hybrisfs.environment import Environment
+from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.keyring import KeyRing, Standing
 from hybrisfs.keys import EpochKeys, VolumeKeys
 from hybrisfs.write.grants import Grants
@@ -49,7 +49,7 @@ class Clouds:
 
 
 def member(clouds: Clouds, device: DeviceKey, members: Members = AFTER) -> tuple[Grants, KeyRing]:
-    ring = KeyRing(VolumeKeys(FIRST.shared, device))
+    ring = KeyRing(VolumeKeys(FIRST.shared, device), environment=SYSTEM)
     return Grants(ring, VOLUME, lambda: members, clouds), ring
 
 
@@ -98,8 +98,11 @@ def test_the_keys_of_a_later_epoch_do_not_go_along_with_those_of_an_earlier_one(
     """Who was removed from the earlier one is D; that C was, too, the writer has yet to hear."""
     clouds = Clouds()
     gone = DeviceKey.from_seed(bytes([4]) * 32)
-    earlier, later = EpochKeys.after(0, [gone.device_id]), EpochKeys.after(0, [gone.device_id, C.device_id])
-    ring = KeyRing(VolumeKeys(FIRST.shared, B))
+    earlier, later = (
+        EpochKeys.after(0, [gone.device_id]),
+        EpochKeys.after(0, [gone.device_id, C.device_id]),
+    )
+    ring = KeyRing(VolumeKeys(FIRST.shared, B), environment=SYSTEM)
     ring.exclude([gone.device_id])
     ring.add([replace(later, number=0), earlier])
     assert ring.newest == earlier
@@ -139,7 +142,7 @@ def test_whoever_is_accused_grants_the_keys_that_it_uses() -> None:
 def test_a_grant_is_put_once_for_an_epoch_and_those_who_are_members() -> None:
     clouds = Clouds()
     members = [AFTER]
-    ring = KeyRing(VolumeKeys(FIRST.shared, A))
+    ring = KeyRing(VolumeKeys(FIRST.shared, A), environment=SYSTEM)
     grants = Grants(ring, VOLUME, lambda: members[0], clouds)
     grants.ensure()
     assert clouds.puts == 0, "the first epoch is handed on by pairing"

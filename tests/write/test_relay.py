@@ -11,6 +11,8 @@ import pytest
 
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.environment import Environment, Limits
+from hybrisfs.parts import Shipping, open_shipping
+from hybrisfs.sharing.links import Links
 from hybrisfs.write.publish import ChunkLimits
 from hybrisfs.write.relay import (
     _AWAIT_SECONDS,
@@ -18,8 +20,8 @@ from hybrisfs.write.relay import (
     PRESENT_SECONDS,
     RELAY_SECONDS,
 )
-from hybrisfs.write.relayer import Relayer, RelayLimits
-from hybrisfs.write.ship import ShipLimits, Shipper
+from hybrisfs.write.relayer import RelayLimits
+from hybrisfs.write.ship import ShipLimits
 from sync import (
     Head,
     Members,
@@ -46,7 +48,8 @@ HOUR = 3600.0
 class Post:
     """Devices that share one cloud for their logs, of which the first is absent until it ships."""
 
-    def __init__(self) -> None:
+    def __init__(self, links: Links | None = None) -> None:
+        self.links = links or Links()
         self.now = 1000.0
         at_once = Limits(ShipLimits(last_retry=0.0, relay_pause=0.0))
         self.fleet = Fleet(3, environment=lambda _: Environment(monotonic=lambda: self.now, limits=at_once))
@@ -57,32 +60,18 @@ class Post:
         self.refused = ""
         """The object that the cloud does not take."""
         self.members = Members(device.key.public for device in self.fleet.devices)
-        self.relayers = {device.name: self._relayer(device) for device in self.fleet.devices}
-        self.shippers = {device.name: self._shipper(device) for device in self.fleet.devices}
-
-    def _relayer(self, device: Device) -> Relayer:
-        rig = device.rig
-        return Relayer(rig.fs, rig.signals, KEY, self, rig.fetcher)
+        self.shipping = {device.name: self._shipping(device) for device in self.fleet.devices}
 
     def earlier_heads(self) -> EarlierHeads:
         return EarlierHeads()
 
-    def _shipper(self, device: Device) -> Shipper:
+    def _shipping(self, device: Device) -> Shipping:
         rig = device.rig
-        return Shipper(
-            rig.fs,
-            rig.signals,
-            rig.committer,
-            rig.ring,
-            PutAll(self.put),
-            self.relayers[device.name],
-            Unknown(),
-        )
+        return open_shipping(rig.core, rig.fetcher, self.links, PutAll(self.put), self, Unknown())
 
     def restart(self, device: Device) -> None:
         device.rig = device.rig.reopen()
-        self.relayers[device.name] = self._relayer(device)
-        self.shippers[device.name] = self._shipper(device)
+        self.shipping[device.name] = self._shipping(device)
 
     # -- the cloud -------------------------------------------------------------------------------
 
@@ -114,7 +103,9 @@ class Post:
         return [
             update.header.clock
             for name in self.segments(device)
-            for update in decode_segment(self.objects[name], name, VOLUME, KEY).updates
+            for update in decode_segment(
+                self.objects[name], name, VOLUME, self.near.rig.ring.segments
+            ).updates
         ]
 
     # -- the devices -----------------------------------------------------------------------------
@@ -127,14 +118,14 @@ class Post:
 
     def ship(self, device: Device) -> None:
         device.rig.signals.begin_flush()
-        while self.shippers[device.name]._ship_one():
+        while self.shipping[device.name].shipper._ship_one():
             pass
         device.rig.signals.end_flush()
 
     def relay(self, device: Device, after: float = 0.0) -> None:
         """What the shipper's thread does, when it has been that long."""
         self.now += after
-        self.shippers[device.name]._relay()
+        self.shipping[device.name].shipper._relay()
 
     def relay_patiently(self, device: Device) -> None:
         self.relay(device)
@@ -335,7 +326,7 @@ def test_the_author_takes_over_when_it_is_back(post: Post) -> None:
     post.ship(post.author)
     assert post.clocks(post.author) == [1, 1, 2]
     post.relay(post.near)
-    listed = partial(post.relayers["bob"].listed, post.near.rig.tx, EarlierHeads())
+    listed = partial(post.shipping["bob"].relayer.listed, post.near.rig.tx, EarlierHeads())
     assert len(listed()) == 1, "what its head leads to is not here yet"
     post.pull(post.near)
     post.relay(post.near)
@@ -375,7 +366,7 @@ def test_what_another_device_relays_is_gone_on_from(post: Post) -> None:
 
 
 def test_a_long_log_goes_without_waiting_for_each_piece(post: Post) -> None:
-    post.relayers[post.near.name].limits = RelayLimits(segment_bytes=1000)
+    post.shipping[post.near.name].relayer.limits = RelayLimits(segment_bytes=1000)
     for number in range(20):
         post.author.mkdir(f"{number}")
         post.tell(post.author, post.near)
@@ -499,7 +490,7 @@ def test_a_branch_that_the_author_no_longer_leads_to_is_shipped_once(post: Post)
     post.tell(post.author, post.near)
     post.ship(post.author)
     # A segment ends where the branches begin.
-    post.relayers[post.near.name].limits = RelayLimits(segment_updates=1)
+    post.shipping[post.near.name].relayer.limits = RelayLimits(segment_updates=1)
     post.relay_patiently(post.near)
     post.relay(post.near, HOUR)
     assert len(set(post.segments(post.author))) == len(post.segments(post.author))
@@ -538,7 +529,7 @@ def test_what_the_clouds_do_not_take_is_not_named(post: Post) -> None:
     post.tell(post.author, post.near)
     post.down = True
     post.relay_patiently(post.near)
-    assert post.relayers["bob"].listed(post.near.rig.tx, EarlierHeads()) == ()
+    assert post.shipping["bob"].relayer.listed(post.near.rig.tx, EarlierHeads()) == ()
     post.down = False
     post.relay(post.near)
     assert len(post.order) == 2

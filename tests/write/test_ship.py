@@ -10,12 +10,26 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.dispersal.errors import CloudsUnavailable
+from hybrisfs.environment import SYSTEM
+from hybrisfs.members.members import Member
+from hybrisfs.members.removal import Stance, encode_vote, vote_key
+from hybrisfs.parts import open_shipping
 from hybrisfs.registers.tree import Content, content_key
+from hybrisfs.registers.values import Stamp
 from hybrisfs.state.database import Database
-from hybrisfs.state.updates import UpdateLog
-from hybrisfs.write.relayer import Relayer
-from hybrisfs.write.ship import ShipLimits, Shipper
-from sync import Head, LogOnClouds, LogSegment, Members, SegmentId, decode_head, decode_segment, head_name
+from hybrisfs.state.updates import LogRows, UpdateLog
+from hybrisfs.write.ship import ShipLimits
+from sync import (
+    DeviceKey,
+    Head,
+    LogOnClouds,
+    LogSegment,
+    Members,
+    SegmentId,
+    decode_head,
+    decode_segment,
+    head_name,
+)
 from tests.state.disk import ForgetfulDisk
 from tests.state.test_chunks import CONTENT, spoil
 from tests.tree.replay import Reader
@@ -23,6 +37,7 @@ from tests.tree.rig import DEVICE, SEGMENT_KEYS, VOLUME, Rig
 from tests.write.support import PutAll, Unknown
 
 KEY = SEGMENT_KEYS
+OTHER = DeviceKey.from_seed(b"\x08" * 32)
 
 
 class Log:
@@ -41,8 +56,9 @@ class Log:
     def serve(self, rig: Rig) -> None:
         self.rig = rig
         self.clouds = PutAll(self.put)
-        relayer = Relayer(rig.fs, rig.signals, KEY, Unknown(), rig.fetcher)
-        self.shipper = Shipper(rig.fs, rig.signals, rig.committer, rig.ring, self.clouds, relayer, Unknown())
+        unknown = Unknown()
+        shipping = open_shipping(rig.core, rig.fetcher, rig.links, self.clouds, unknown, unknown)
+        self.shipper = shipping.shipper
 
     def put(self, name: str, data: bytes) -> tuple[int, ...]:
         self.before_put(name, data)
@@ -103,10 +119,14 @@ def test_an_accused_device_waits_for_no_chunks(rig: Rig, log: Log) -> None:
     """It may not sign where they are, and those who can veto the accusation are to hear what it signs."""
     rig.make(b"file", b"content")
     rig.publish()
-    rig.updates.is_suspended = lambda: True
+    rig.tx.members.admit([Member(OTHER.public, "other")])
+    minutes, vote = rig.tx.registers.minutes, vote_key(DEVICE.device_id, OTHER.device_id)
+    minutes.note(Stamp(1, OTHER.device_id), vote, encode_vote(Stance.SUSPEND))
+    assert rig.tx.is_suspended()
     log.ship()
     assert log.clocks() == [1]
-    rig.updates.is_suspended = lambda: False
+    minutes.note(Stamp(2, OTHER.device_id), vote, encode_vote(Stance.KEEP))
+    assert not rig.tx.is_suspended()
     rig.make(b"another", b"content, too")
     rig.publish()
     log.ship()
@@ -155,8 +175,8 @@ def test_nothing_leaves_the_device_that_a_power_cut_could_take_back(tmp_path: Pa
         rig.publish()  # signed, but not durable
         with tempfile.TemporaryDirectory() as folder:
             disk.image(Path(folder))
-            database = Database(Path(folder) / "volume.db")
-            stored = UpdateLog(database.rows, database.environment, Members([DEVICE.public]), DEVICE)
+            database = Database(Path(folder) / "volume.db", SYSTEM)
+            stored = UpdateLog(LogRows(database.rows), database.environment, Members([DEVICE.public]), DEVICE)
             if name.startswith("log/"):
                 for update in decode_segment(data, name, VOLUME, KEY).updates:
                     assert stored.hash_of(DEVICE.device_id, update.header.clock) == update.hash

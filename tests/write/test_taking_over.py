@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
+from hybrisfs.sharing.links import Links
 from hybrisfs.write.relay import _FORGO_SECONDS, COPY_SECONDS, RELAY_SECONDS
 from hybrisfs.write.relayer import Relayer
 from sync import Head
@@ -17,10 +18,11 @@ from tests.write.test_relay import KEY, Post
 CONTENT = os.urandom(5000)
 
 
-class FixedLinks:
+class FixedLinks(Links):
     """The devices that are *reached* over links, and what they have said there."""
 
     def __init__(self, heads: Mapping[bytes, Head] | None = None) -> None:
+        super().__init__()
         self.reached: set[bytes] = set()
         self._heads = heads or {}
 
@@ -34,13 +36,10 @@ class FixedLinks:
 class LinkedPost(Post):
     """Devices that see who is *linked*."""
 
-    def __init__(self) -> None:
-        self.links = FixedLinks()
-        super().__init__()
+    links: FixedLinks
 
-    def _relayer(self, device: Device) -> Relayer:
-        rig = device.rig
-        return Relayer(rig.fs, rig.signals, KEY, self, rig.fetcher, self.links)
+    def __init__(self) -> None:
+        super().__init__(FixedLinks())
 
     def relay_in_a_hurry(self) -> None:
         self.near.rig.signals.begin_flush()
@@ -131,7 +130,7 @@ def test_nothing_is_expected_of_a_device_that_was_removed(post: TakingOver) -> N
 
 
 def test_in_a_hurry_it_keeps_nothing_from_the_clouds(post: TakingOver) -> None:
-    relayer, tx = post.relayers[post.near.name], post.near.rig.tx
+    relayer, tx = post.shipping[post.near.name].relayer, post.near.rig.tx
     author = post.author.key.device_id
     before = relayer.frontier(tx)
     assert relayer.unshipped_authors(tx) == relayer.unshipped_authors(tx, before) == {author}
@@ -152,7 +151,7 @@ def test_what_a_head_over_a_link_leads_to_is_on_the_clouds(post: TakingOver) -> 
     post.ship(post.author)
     post.tell(post.author, post.near)
     heads = post.heads()
-    alone = Relayer(rig.fs, rig.signals, KEY, Unknown(), rig.fetcher)
+    alone = Relayer(rig.fs, rig.signals, KEY, Unknown(), rig.fetcher, Links())
     told = Relayer(rig.fs, rig.signals, KEY, Unknown(), rig.fetcher, FixedLinks(heads))
     assert alone.unshipped_authors(rig.tx) == {post.author.key.device_id}
     assert told.unshipped_authors(rig.tx) == set()
@@ -221,7 +220,7 @@ def test_what_the_author_has_lost_others_bring_though_it_is_there(set_back: SetB
 
 
 def test_what_the_author_has_lost_others_bring_at_once_when_somebody_waits(set_back: SetBack) -> None:
-    near, relayer = set_back.near, set_back.relayers[set_back.near.name]
+    near, relayer = set_back.near, set_back.shipping[set_back.near.name].relayer
     author = set_back.author.key.device_id
     set_back.links.reached = {author}
     assert relayer.unshipped_authors(near.rig.tx) == {author}

@@ -1,0 +1,54 @@
+"""The first part of a volume to open: what works on its state alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hybrisfs.chunk_namer import ChunkNamer
+from hybrisfs.keyring import KeyRing
+from hybrisfs.receive.take import Upcoming
+from hybrisfs.sharing.awaited_log import AwaitedLog
+from hybrisfs.sharing.sharing import Sharing
+from hybrisfs.stages import Signals
+from hybrisfs.state.database import Database
+from hybrisfs.state.journal import Journal
+from hybrisfs.state.state import State
+from hybrisfs.state.unplaced import remove_unnamed_segments
+from hybrisfs.tree.commit import Committer
+from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.versions.contents import forget_lost
+
+__all__ = ["Core", "open_core"]
+
+
+@dataclass(frozen=True)
+class Core:
+    """State, tree, and what is shared with other devices: no cloud, no link, no face, no thread."""
+
+    ring: KeyRing
+    signals: Signals
+    fs: FileSystem
+    sharing: Sharing
+    committer: Committer
+
+
+def open_core(
+    database: Database,
+    journal: Journal,
+    namer: ChunkNamer,
+    ring: KeyRing,
+    owner: tuple[int, int],
+    awaited_log: AwaitedLog,
+    deletion_share: float,
+    upcoming: Upcoming,
+) -> Core:
+    """*owner*: user and group of what other devices make. The rest: see `Sharing`."""
+    state = State(database, journal, namer, ring.keys.device)
+    signals = Signals(database.environment)
+    with state.transaction() as tx:
+        fs = FileSystem(tx, state, owner=owner)
+        remove_unnamed_segments(tx, journal)
+        tx.chunks.dropped.listen(forget_lost)
+        sharing = Sharing(tx, fs, ring, signals, deletion_share, awaited_log, upcoming)
+    fs.changes.begun.listen(signals.changes_made)
+    return Core(ring, signals, fs, sharing, Committer(fs, signals))
