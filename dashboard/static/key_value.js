@@ -7,6 +7,7 @@ import { count, moment, sentence, size } from "./words.js";
 
 const ON_DEVICE = "device"; // in the place of a URL
 const IN_LOG = "log"; // likewise
+const ON_CLOUDS = "clouds"; // what such a place begins with
 const EVERY = 5000; // milliseconds
 
 export const keyValue = {
@@ -76,7 +77,13 @@ async function load(app, shown) {
 function place(app, shown, { metadata, containers, trouble }, index) {
   const here = metadata === ON_DEVICE;
   return card(
-    here ? "On this machine" : metadata === IN_LOG ? "In the log of the volume" : metadata,
+    here
+      ? "On this machine"
+      : metadata === IN_LOG
+        ? "In the log of the volume"
+        : isOnClouds(metadata)
+          ? "On the clouds"
+          : metadata,
     {
       id: `place-${index}`,
       aside: trouble
@@ -90,7 +97,9 @@ function place(app, shown, { metadata, containers, trouble }, index) {
         ? "Only this machine knows which keys are in these containers."
         : metadata === IN_LOG
           ? "All machines of the volume hold these containers, and use them offline, too."
-          : "All machines of the volume use these containers.",
+          : isOnClouds(metadata)
+            ? `All machines of the volume use these containers, without a server (${metadata}).`
+            : "All machines of the volume use these containers.",
     ),
     trouble ? h("p", { class: "reason" }, because("Its containers are not known", trouble)) : null,
     containers.length
@@ -104,6 +113,10 @@ function place(app, shown, { metadata, containers, trouble }, index) {
         : empty("There are no containers."),
     here || metadata === IN_LOG ? null : h("div", { class: "buttons" }, forgetting(app, metadata)),
   );
+}
+
+function isOnClouds(metadata) {
+  return metadata.split(":")[0] === ON_CLOUDS;
 }
 
 function container(app, shown, name) {
@@ -136,7 +149,7 @@ function forgetting(app, url) {
 }
 
 function creation(app, places) {
-  const services = [...new Set([ON_DEVICE, IN_LOG, ...places.map((one) => one.metadata)])];
+  const services = [...new Set([ON_DEVICE, IN_LOG, ON_CLOUDS, ...places.map((one) => one.metadata)])];
   const create = async (event) => {
     event.preventDefault();
     const form = event.target;
@@ -184,7 +197,7 @@ function creation(app, places) {
       h(
         "p",
         { id: "metadata-help", class: "quiet" },
-        "With device, the list of keys is on this machine alone. With log, as when this is left out and the volume has several machines, all of them hold the keys and their values, of at most 256 KiB. With a URL, etcd://HOSTS or zookeeper://HOSTS, the list is in that etcd or ZooKeeper, for all machines; ",
+        "With device, the list of keys is on this machine alone. With log, as when this is left out and the volume has several machines, all of them hold the keys and their values, of at most 256 KiB. With clouds, the clouds hold them for all machines, without a server; that needs four clouds when one may fail. With a URL, etcd://HOSTS or zookeeper://HOSTS, the list is in that etcd or ZooKeeper, for all machines; ",
         h("code", null, "hybrisfs cloud login URL"),
         " gives this machine the password.",
       ),

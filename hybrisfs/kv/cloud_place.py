@@ -52,8 +52,10 @@ class CloudPlace:
 
     @staticmethod
     def wished(wish: str, clouds: Iterable[int], f: int) -> CloudPlace:
-        """`clouds`, `clouds:pasis` or `clouds:pasis,b=0`, on the clouds of a volume of which *f* may fail.
-        Raises UsageError."""
+        """`clouds`, `clouds:pasis` or `clouds:pasis,b=0`, on the clouds of a volume of which *f* may fail; or
+        what the log has, to come back to it. Raises UsageError."""
+        if _URL.fullmatch(wish):
+            return CloudPlace.parse(wish)
         found = _WISH.fullmatch(wish)
         if found is None or (found[2] is not None and found[1] != PASIS):
             raise UsageError(

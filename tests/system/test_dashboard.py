@@ -479,6 +479,28 @@ def test_a_container_in_the_log_is_made_for_all_machines(opened: Opened, machine
     assert opened.complaints == []
 
 
+def test_containers_on_the_clouds_are_shown_and_need_enough_of_these(opened: Opened, machines: Pair) -> None:
+    page = opened.page
+    page.set_viewport_size({"width": 1280, "height": 900})
+    # As a daemon would that has four clouds.
+    there = {"metadata": "clouds:powerstore/0,1,2,3/1,1", "containers": ["locks"], "trouble": ""}
+    page.route("**/api/volumes/*/containers", _telling("places", there))
+    _show(page, "kv")
+    expect(page.get_by_role("heading", name="On the clouds")).to_be_visible(timeout=_PATIENCE)
+    expect(page.get_by_role("button", name="Keys of locks")).to_be_visible()
+    for width in (1280, 360):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        _no_violations(page)
+        _picture(page, f"containers-on-clouds-{width}")
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.get_by_label("Name", exact=True).fill("more-locks")
+    page.get_by_label("Where the list of keys is").fill("clouds")
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_text("keys on the clouds need 4 clouds")).to_be_visible(timeout=_PATIENCE)
+    page.unroute_all(behavior="wait")
+
+
 def test_containers_are_made_and_services_forgotten(opened: Opened, machines: Pair) -> None:
     page = opened.page
     # As a daemon would whose volume has used an etcd that does not answer now.
