@@ -84,7 +84,7 @@ class Draft:
     nonce: bytes
     objects: Callable[[int], Buffer]
     """The object of a cloud."""
-    exposed: bool = field(default=False)
+    exposed: bool = False
     """The write may take place, whatever becomes of its writer."""
 
     def at(self, time: Time, *, to_be_proven: bool) -> Version:
@@ -104,10 +104,10 @@ class Found(NamedTuple):
 class Lists:
     """What lists from a quorum have shown."""
 
-    seen: Seen
-    holders: dict[Version, set[int]]
+    seen: Seen = field(default_factory=Seen)
+    holders: dict[Version, set[int]] = field(default_factory=dict)
     """The clouds that name a version, and ..."""
-    provers: dict[Version, set[int]]
+    provers: dict[Version, set[int]] = field(default_factory=dict)
     """... a proof of it."""
 
 
@@ -152,7 +152,7 @@ class Register:
 
     def look(self, version: Version) -> Protocol[Mapping[int, bytes]]:
         """Get the metadata of a version. Raises RoundFailedError."""
-        return _data((yield self._fetch(Lists(Seen(), {}, {}), version, Part.METADATA, whatever=True))[0])
+        return _data((yield self._fetch(Lists(), version, Part.METADATA, whatever=True))[0])
 
     def collect(self) -> Protocol[Lists]:
         """List the names on a quorum."""
@@ -162,14 +162,13 @@ class Register:
 
     def lists(self, answers: Mapping[int, Answer]) -> Lists:
         """What these lists tell together."""
-        merged, known = Seen(), dict[str, Seen]()
-        lists = Lists(merged, {}, {})
+        lists, known = Lists(), dict[str, Seen]()
         for cloud, answer in answers.items():
             for name in answer.names:
                 seen = known.get(name)
                 if seen is None:
                     known[name] = seen = self.names.read([name])
-                    merged.merge(seen)
+                    lists.seen.merge(seen)
                 for version in seen.versions:
                     lists.holders.setdefault(version, set()).add(cloud)
                 for version in seen.proofs:
@@ -214,8 +213,7 @@ class Register:
         return _data((yield rounds)[0]) if rounds else {}
 
     def _fetch(self, lists: Lists, version: Version, part: Part, *, whatever: bool = False) -> list[Round]:
-        """The round that gets a part; none when there is nothing to be had. *whatever*: also of a
-        deletion."""
+        """The round that gets a part; none when there is nothing. *whatever*: also of a deletion."""
         if part is Part.NOTHING or not (version.live or whatever):
             return []
         holders = lists.holders.get(version, set())

@@ -129,9 +129,8 @@ class Runner:
                     case event:
                         self._give_up(what, running, loop, event)
             self._let_go(change for one in running for change in one.changes)
-        if (
-            self._environment.boot_time() >= until
-        ):  # the machine has slept: others may have gone on long since
+        # The machine may have slept: others have gone on long since, and deleted what this one relies on.
+        if self._environment.boot_time() >= until:
             raise CloudsUnavailable(what, {})
         return [one.answers for one in running]
 

@@ -322,6 +322,26 @@ def test_more_than_f_clouds_that_fail_are_named() -> None:
         assert rig.store.get("box", "key").value == b"value"
 
 
+def test_clouds_that_the_volume_has_no_more_count_as_failed() -> None:
+    with Rig(size=5) as rig:
+        rig.store.put("box", "key", BIG)
+        rig.rest()
+        rig.engine.retire_cloud(1)
+        there = rig.open()
+        assert there.get("box", "key").value == BIG
+        there.put("box", "key", b"value", PRESENT)
+        assert [one.key for one in there.list("box")] == ["key"]
+        (held,) = CloudMender(there).held()
+        (finding,) = filter(None, (CloudMender(there).look_at(held, cloud) for cloud in range(5)))
+        assert (finding.kind, finding.what) == (
+            "unreadable",
+            "the value of box/key (cloud 1: is no longer configured)",
+        )
+        rig.engine.retire_cloud(2)
+        with pytest.raises(CloudsUnavailable, match="is no longer configured"):
+            there.get("box", "key")
+
+
 def test_a_value_that_is_lost_is_not_looked_for_for_long() -> None:
     with Rig(timing=HASTY) as rig:
         rig.store.put("box", "key", b"value")
