@@ -175,7 +175,7 @@ class FakeStore:
 
     def list(self, prefix: str, *, after: str = "", limit: int = MAX_PAGE) -> Page:
         self._enter("list", prefix)
-        names = sorted(name for name in self.objects if name.startswith(prefix) and name > after)
+        names = sorted(name for name in [*self.objects] if name.startswith(prefix) and name > after)
         return Page(tuple(StoredObject(n, len(self.objects[n])) for n in names[:limit]), len(names) > limit)
 
     def close(self) -> None:
