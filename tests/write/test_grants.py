@@ -14,6 +14,7 @@ from hybrisfs.dispersal.errors import CloudsUnavailable, IntegrityError
 from hybrisfs.environment import Environment
 from hybrisfs.keyring import KeyRing, Standing
 from hybrisfs.keys import EpochKeys, VolumeKeys
+from hybrisfs.members.epochs import MAX_GRANT
 from hybrisfs.write.grants import Grants
 from sync import DeviceKey, Members
 from tests.dispersal.fakes import Cluster
@@ -168,10 +169,10 @@ def test_a_cloud_that_is_late_with_a_grant_is_no_liar() -> None:
         grants = Grants(ring, VOLUME, lambda: members[0], cluster.engine)
         begin(ring)
         grants.ensure()
-        slow = cluster.stores[cluster.asked_first(range(3))]
-        before = dict(slow.objects)
+        before = dict(cluster.stores[0].objects)
         members[0] = Members([A.public, B.public, late.public], [C.public])
         grants.ensure()
+        slow = cluster.stores[cluster.asked_first(range(3), MAX_GRANT)]
         slow.objects |= before
         new_ring = KeyRing(VolumeKeys(FIRST.shared, late))
         newcomer = Grants(new_ring, VOLUME, lambda: members[0], cluster.engine)
