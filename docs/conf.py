@@ -10,6 +10,20 @@ include_patterns = [
     "CONTRIBUTING.md",
     "SECURITY.md",
 ]
+# No pages are there, but tens of thousands of files, which Sphinx would look at for minutes.
+exclude_patterns = [
+    ".*",
+    "backends",
+    "benchmarks",
+    "build",
+    "cli",
+    "dashboard",
+    "gateway",
+    "hybrisfs",
+    "packaging",
+    "sync",
+    "tests",
+]
 root_doc = "docs/README"
 html_theme = "furo"
 html_title = "HybrisFS"

@@ -20,6 +20,20 @@ _ON_DISK: Final = frozenset({"backends", "mirror", "packaging", "system"})
 """Folders of tests that are about what a disk does."""
 _FIRST: Final = frozenset({"crash", "simulation", "system"})
 """Folders of files that take minutes: were they the last ones, only one process would have work."""
+_LONG: Final = frozenset(
+    {
+        "checkpoint/test_state_at_vector.py",
+        "docs/test_pages.py",
+        "merge/test_saves.py",
+        "merge/test_time_bounds.py",
+        "volume/test_hostile_members.py",
+        "volume/test_older_versions.py",
+        "volume/test_refused_deletions.py",
+        "volume/test_stolen_device.py",
+        "write/test_cut_order.py",
+    }
+)
+"""Such files of other folders."""
 
 # A shell starts background jobs with SIGINT ignored, and what we start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -76,8 +90,13 @@ def _folder(path: Path) -> str:
     return path.relative_to(Path(__file__).parent).parts[0]
 
 
+def _comes_late(path: Path) -> bool:
+    """Whether a file may be one of the last ones."""
+    return _folder(path) not in _FIRST and path.relative_to(Path(__file__).parent).as_posix() not in _LONG
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: _folder(item.path) not in _FIRST)
+    items.sort(key=lambda item: _comes_late(item.path))
 
 
 @pytest.fixture

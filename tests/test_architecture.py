@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -161,11 +162,22 @@ def modules(package: str) -> list[Path]:
     return found
 
 
+@cache
+def text_of(module: Path) -> str:
+    return module.read_text()
+
+
+@cache
+def nodes(source: str) -> tuple[ast.AST, ...]:
+    """All nodes of a module. They are kept: to read the whole product once more takes longer than a test."""
+    return tuple(ast.walk(ast.parse(source)))
+
+
 def whole_product() -> Iterator[tuple[str, str]]:
     """The name and the source of each of its modules."""
     for package in PRODUCT:
         for module in modules(package):
-            yield name_of(module), module.read_text()
+            yield name_of(module), text_of(module)
 
 
 def name_of(module: Path) -> str:
@@ -174,7 +186,7 @@ def name_of(module: Path) -> str:
 
 def imports(source: str, module: str) -> Iterator[str]:
     """The dotted names of ours that a module imports, at whatever place in it."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -193,7 +205,7 @@ def test_imports_only_what_it_may(package: str) -> None:
     wrong = [
         f"{name_of(module)} imports {name}"
         for module in modules(package)
-        for name in imports(module.read_text(), name_of(module))
+        for name in imports(text_of(module), name_of(module))
         if not within(name, ONLY[package])
     ]
     assert wrong == []
@@ -204,7 +216,7 @@ def test_imports_nothing_that_it_must_not(package: str) -> None:
     wrong = [
         f"{name_of(module)} imports {name}"
         for module in modules(package)
-        for name in imports(module.read_text(), name_of(module))
+        for name in imports(text_of(module), name_of(module))
         if within(name, NEVER[package])
     ]
     assert wrong == []
@@ -224,7 +236,7 @@ def test_every_layer_imports_lower_ones_only() -> None:
     wrong = [
         f"{name_of(module)} imports {name}"
         for module, own in places.items()
-        for name in imports(module.read_text(), name_of(module))
+        for name in imports(text_of(module), name_of(module))
         if (other := below(name)) in levels and other != own and levels[own] <= levels[other]
     ]
     assert wrong == []
@@ -245,12 +257,12 @@ def test_no_module_imports_itself_through_others() -> None:
 def reads_the_environment(source: str) -> bool:
     """Whether a module reads environment variables."""
     found: list[str] = []
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(source):
         if isinstance(node, ast.Attribute):
             found.append(node.attr)
         elif isinstance(node, ast.ImportFrom):
             found += [alias.name for alias in node.names]
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr":
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr":
             found += [str(one.value) for one in node.args if isinstance(one, ast.Constant)]
     return not {"environ", "environb", "getenv", "getenvb"}.isdisjoint(found)
 
@@ -288,16 +300,18 @@ def test_the_daemon_is_asked_by_records_only(package: str) -> None:
     wrong = [
         f"{name_of(module)}: {ast.unparse(node)}"
         for module in modules(package)
-        for node in ast.walk(ast.parse(module.read_text()))
-        if isinstance(node, ast.Attribute) and ast.unparse(node).endswith("client.exchange")
+        for node in nodes(text_of(module))
+        if isinstance(node, ast.Attribute)
+        and node.attr == "exchange"
+        and ast.unparse(node).endswith("client.exchange")
     ]
     assert wrong == []
 
 
-def meanings(tree: ast.AST) -> dict[str, str]:
+def meanings(source: str) -> dict[str, str]:
     """What the names that are imported in a module stand for."""
     found: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in nodes(source):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 found[alias.asname or alias.name.split(".")[0]] = (
@@ -308,10 +322,10 @@ def meanings(tree: ast.AST) -> dict[str, str]:
     return found
 
 
-def nodes_of_types(tree: ast.AST) -> set[int]:
+def nodes_of_types(source: str) -> set[int]:
     """The nodes of a module that only say of what type something is."""
     roots: list[ast.expr | None] = []
-    for node in ast.walk(tree):
+    for node in nodes(source):
         if isinstance(node, ast.AnnAssign | ast.arg):
             roots.append(node.annotation)
         elif isinstance(node, ast.FunctionDef):
@@ -330,10 +344,9 @@ def dotted(node: ast.expr) -> tuple[str, list[str]]:
 
 def used(source: str) -> Iterator[tuple[str, ast.Call | None]]:
     """What a module uses of others, by its dotted name, and the call if it is called there."""
-    tree = ast.parse(source)
-    names, types = meanings(tree), nodes_of_types(tree)
-    calls = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    for node in ast.walk(tree):
+    names, types = meanings(source), nodes_of_types(source)
+    calls = {id(node.func): node for node in nodes(source) if isinstance(node, ast.Call)}
+    for node in nodes(source):
         if isinstance(node, ast.Attribute | ast.Name) and id(node) not in types:
             first, rest = dotted(node)
             if first in names:
@@ -353,10 +366,9 @@ def asks_the_system(source: str) -> list[str]:
 
 def waits_by_the_system(source: str) -> list[str]:
     """Where a module waits for so many seconds with a condition or an event of its own."""
-    tree = ast.parse(source)
-    names = meanings(tree)
+    names = meanings(source)
     own: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes(source):
         if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Call):
             first, dot, rest = ast.unparse(node.value.func).partition(".")
             if f"{names.get(first, first)}{dot}{rest}" in ("threading.Condition", "threading.Event"):
@@ -370,14 +382,14 @@ def waits_by_the_system(source: str) -> list[str]:
             own |= {node.arg, f"self._{node.arg}"}
     return [
         ast.unparse(node)
-        for node in ast.walk(tree)
+        for node in nodes(source)
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
-        and ast.unparse(node.func.value) in own
         and (
             (node.func.attr == "wait" and (node.args or node.keywords))
             or (node.func.attr == "wait_for" and len(node.args) + len(node.keywords) > 1)
         )
+        and ast.unparse(node.func.value) in own
     ]
 
 
@@ -385,7 +397,7 @@ def imports_of(source: str) -> list[str]:
     """All that a module imports, by its dotted name."""
     return [
         f"{node.module}.{alias.name}" if isinstance(node, ast.ImportFrom) else alias.name
-        for node in ast.walk(ast.parse(source))
+        for node in nodes(source)
         if isinstance(node, ast.Import | ast.ImportFrom)
         for alias in node.names
     ]
@@ -397,7 +409,7 @@ def test_machines_do_no_io(name: str) -> None:
     wrong = [
         f"{name_of(module)} imports {one}"
         for module in ([file] if file.exists() else modules(name))
-        for one in imports_of(module.read_text())
+        for one in imports_of(text_of(module))
         if not within(one, (*OF_MACHINES, *MACHINES[name]))
     ]
     assert wrong == []
@@ -430,7 +442,7 @@ def test_nobody_forgets_the_environment() -> None:
     ("does", "allowed"), [(asks_the_system, USE_THE_SYSTEM), (waits_by_the_system, WAIT_BY_THE_SYSTEM)]
 )
 def test_the_surroundings_are_given(does: Callable[[str], list[str]], allowed: dict[str, str]) -> None:
-    found = {name_of(module): what for module in modules("hybrisfs") if (what := does(module.read_text()))}
+    found = {name_of(module): what for module in modules("hybrisfs") if (what := does(text_of(module)))}
     assert {name: what for name, what in found.items() if not within(name, tuple(allowed))} == {}
     assert [one for one in allowed if not any(within(name, (one,)) for name in found)] == []
 

@@ -10,7 +10,17 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from hybrisfs.kinds import KINDS
-from tests.test_architecture import imports, imports_of, modules, name_of, used, whole_product, within
+from tests.test_architecture import (
+    imports,
+    imports_of,
+    modules,
+    name_of,
+    nodes,
+    text_of,
+    used,
+    whole_product,
+    within,
+)
 
 # -- the letters of kinds of registers -----------------------------------------------------------------
 
@@ -41,11 +51,7 @@ def spells_a_kind(node: ast.AST) -> bool:
 
 
 def test_the_letters_of_registers_stand_in_their_table_only() -> None:
-    found = {
-        name
-        for name, source in whole_product()
-        if any(spells_a_kind(node) for node in ast.walk(ast.parse(source)))
-    }
+    found = {name for name, source in whole_product() if any(spells_a_kind(node) for node in nodes(source))}
     assert found == OTHER_LETTERS.keys()
 
 
@@ -54,7 +60,7 @@ def test_the_letters_of_registers_stand_in_their_table_only() -> None:
     ["b'p'", "b'pac'", "ord('c')", "\"key >= x'70'\"", "f\"{x} IN (x'6D', {y})\"", "key[1:17]"],
 )
 def test_no_way_to_write_a_letter_escapes(source: str) -> None:
-    assert any(spells_a_kind(node) for node in ast.walk(ast.parse(source)))
+    assert any(spells_a_kind(node) for node in nodes(source))
 
 
 # -- SQL on the tables of chunks -------------------------------------------------------------------------
@@ -68,11 +74,11 @@ OWNS_CHUNKS = ("hybrisfs.state", "hybrisfs.state.schema", "hybrisfs.state.migrat
 FRAGMENTS = ("CHUNK_COLUMNS", "EVICTABLE", "IS_ASIDE", "IS_SHOWN", "ONLY_HERE", "ON_CLOUDS")
 
 
-def texts(tree: ast.AST) -> Iterator[str]:
+def texts(source: str) -> Iterator[str]:
     """The strings in a module that are no docstrings; what stands between braces in one is left out."""
-    prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
-    for node in ast.walk(tree):
+    prose = {id(node.value) for node in nodes(source) if isinstance(node, ast.Expr)}
+    parts = {id(part) for node in nodes(source) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in nodes(source):
         if isinstance(node, ast.JoinedStr):
             yield "".join(str(part.value) for part in node.values if isinstance(part, ast.Constant))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose | parts:
@@ -81,7 +87,7 @@ def texts(tree: ast.AST) -> Iterator[str]:
 
 def names_chunks(source: str) -> bool:
     """Whether SQL in it names a table of chunks, or is put together from its columns."""
-    return any(NAMES_CHUNKS.search(text) for text in texts(ast.parse(source))) or any(
+    return any(NAMES_CHUNKS.search(text) for text in texts(source)) or any(
         name.rpartition(".")[2] in FRAGMENTS for name in imports(source, "x")
     )
 
@@ -127,12 +133,10 @@ MAKES_SQL = ("PLACES", "sql_key", "sql_node", "sql_prefix", "sql_rows")
 
 def holds_sql(source: str) -> bool:
     """Whether a module holds SQL or parts of it, runs some, or has some run."""
-    tree = ast.parse(source)
     return (
-        any(IS_SQL.search(text) for text in texts(tree))
+        any(IS_SQL.search(text) for text in texts(source))
         or any(
-            isinstance(node, ast.Attribute) and node.attr in (*RUNS_SQL, *MAKES_SQL)
-            for node in ast.walk(tree)
+            isinstance(node, ast.Attribute) and node.attr in (*RUNS_SQL, *MAKES_SQL) for node in nodes(source)
         )
         or any(
             within(name, ("hybrisfs.state.bulk",)) or name.rpartition(".")[2] in MAKES_SQL
@@ -238,7 +242,7 @@ def reaches_rows(source: str) -> bool:
         isinstance(node, ast.Attribute)
         and node.attr in ("connection", "rows")
         and ast.unparse(node.value).rpartition(".")[2] in ("database", "_database", "Database")
-        for node in ast.walk(ast.parse(source))
+        for node in nodes(source)
     )
 
 
@@ -266,16 +270,15 @@ def keeps_transaction(source: str) -> bool:
             for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
             for part in (target.elts if isinstance(target, ast.Tuple) else [target])
         )
-        for node in ast.walk(ast.parse(source))
+        for node in nodes(source)
     )
 
 
 def keeps_writer(source: str) -> bool:
     """Whether an object of a module is made with what reaches rows."""
-    tree = ast.parse(source)
     kinds = {
         one.asname or one.name
-        for node in ast.walk(tree)
+        for node in nodes(source)
         if isinstance(node, ast.ImportFrom) and node.module == "hybrisfs.state.database"
         for one in node.names
         if one.name in ("Reader", "RowWriter")
@@ -284,7 +287,7 @@ def keeps_writer(source: str) -> bool:
         isinstance(node, ast.FunctionDef)
         and node.name == "__init__"
         and any(isinstance(one.annotation, ast.Name) and one.annotation.id in kinds for one in node.args.args)
-        for node in ast.walk(tree)
+        for node in nodes(source)
     )
 
 
@@ -307,7 +310,7 @@ def uses_what_has_ended(source: str) -> list[str]:
         for child in ast.iter_child_nodes(node):
             yield from look(child, given=given, where=where)
 
-    return list(look(ast.parse(source), given=False, where=""))
+    return list(look(nodes(source)[0], given=False, where=""))
 
 
 def test_no_transaction_is_used_after_its_end() -> None:
@@ -359,7 +362,7 @@ def commits_under_the_lock(source: str) -> bool:
     """Whether a block that holds the transaction commits as `Committer.commit_now` does."""
     return any(
         isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "commit_now"
-        for block in ast.walk(ast.parse(source))
+        for block in nodes(source)
         if isinstance(block, ast.With)
         and any(ast.unparse(item.context_expr).endswith("transaction()") for item in block.items)
         for call in ast.walk(block)
@@ -367,7 +370,7 @@ def commits_under_the_lock(source: str) -> bool:
 
 
 def test_nothing_waits_for_a_commit_while_it_holds_the_lock() -> None:
-    assert [name_of(one) for one in modules("hybrisfs") if commits_under_the_lock(one.read_text())] == []
+    assert [name_of(one) for one in modules("hybrisfs") if commits_under_the_lock(text_of(one))] == []
     assert commits_under_the_lock("with a, self.state.transaction() as tx:\n    self.committer.commit_now()")
     assert commits_under_the_lock("with state.log_transaction() as tx:\n    committer.commit_now()")
     assert not commits_under_the_lock("with state.transaction() as tx:\n    pass\ncommitter.commit_now()")
@@ -375,5 +378,5 @@ def test_nothing_waits_for_a_commit_while_it_holds_the_lock() -> None:
 
 def test_only_cuts_and_arrivals_add_to_the_log_in_several_transactions() -> None:
     """All others use `State.log_transaction`, which has the order of the two locks."""
-    found = {name_of(one) for one in modules("hybrisfs") if ".cutting" in one.read_text()}
+    found = {name_of(one) for one in modules("hybrisfs") if ".cutting" in text_of(one)}
     assert found == {"hybrisfs.state.state", "hybrisfs.write.publish", "hybrisfs.receive.take"}

@@ -113,7 +113,8 @@ class Engine:
         """Return what `verify` makes of the first copy that it accepts.
 
         `verify` raises ValueError or IntegrityError for a wrong copy of at most `limit` bytes; its cloud is
-        lying then, as is a cloud of `placement`, those known to have acknowledged a copy, that has none.
+        lying then, as is a cloud of `placement`, those known to have acknowledged a copy, that has none. It
+        raises EarlierVersionError for what was right once: a cloud may get the last version late.
         `older`: whether a version that was deleted or overwritten will do when there is no other; for what
         tells by being the present one it does not.
         Raises ObjectMissing or CloudsUnavailable.

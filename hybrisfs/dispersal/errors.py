@@ -10,6 +10,7 @@ __all__ = [
     "ChunkUnavailable",
     "CloudsUnavailable",
     "DispersalError",
+    "EarlierVersionError",
     "Expected",
     "Finding",
     "FindingKind",
@@ -36,6 +37,11 @@ class UnreadableHereError(IntegrityError):
 
 class NewerVersionError(UnreadableHereError):
     """The bytes announce a format that this version does not know."""
+
+
+class EarlierVersionError(UnreadableHereError):
+    """The bytes were right once. A cloud that got the next version late returns them too, so this is no lie,
+    even when another cloud has that version."""
 
 
 class _PerCloudError(DispersalError):

@@ -16,6 +16,7 @@ from hybrisfs.dispersal.clouds import SUPERSEDED, TIMER, Clouds, Interrupt, Oper
 from hybrisfs.dispersal.errors import (
     ChunkUnavailable,
     CloudsUnavailable,
+    EarlierVersionError,
     IntegrityError,
     ObjectMissing,
     Superseded,
@@ -322,6 +323,8 @@ class _Get(Generic[T]):
         if not wrong:
             raise read.failure(f"{read.what}: every share is as it was written, but {error}", {})
         for index, reason in wrong.items():
+            if isinstance(error, EarlierVersionError):
+                continue  # `broadcast` does not wait for clouds that are slow
             if isinstance(error, UnreadableHereError):
                 self._newer[index] = reason
             else:

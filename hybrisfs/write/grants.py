@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
-from hybrisfs.dispersal.errors import CloudsUnavailable, UnreadableHereError
+from hybrisfs.dispersal.errors import CloudsUnavailable, EarlierVersionError
 from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import EpochKeys
 from hybrisfs.members.epochs import (
@@ -105,7 +105,7 @@ class Grants:
             if not any(one.id == epoch for one in epochs):
                 # To the writer this device was removed; or is not known yet: then there will be another.
                 left_out = True
-                raise UnreadableHereError("the grant has no key for this device")
+                raise EarlierVersionError("the grant has no key for this device")
             return epochs
 
         try:

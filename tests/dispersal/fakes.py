@@ -211,9 +211,9 @@ class Cluster:
             store.released.set()
         self.engine.close()
 
-    def asked_first(self, placement: Sequence[int]) -> int:
-        """The cloud that a small object is read from, as things are."""
-        return self.engine._clouds.order("get", 0, placement)[0]
+    def asked_first(self, placement: Sequence[int], size: int = 0) -> int:
+        """The cloud that an object is read from, as things are."""
+        return self.engine._clouds.order("get", size, placement)[0]
 
     def states(self) -> dict[str, str]:
         """Return the state of the clouds that are not ok."""

@@ -8,7 +8,7 @@ cloud whose lie was seen is.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from random import Random
@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from backends.errors import AuthError, FullError, StoreError, ThrottledError, TransientError
 from hybrisfs.dispersal.engine import Cloud, Engine
+from hybrisfs.dispersal.errors import EarlierVersionError
 from hybrisfs.dispersal.pack import EncodedPack
 from hybrisfs.dispersal.probe import Marker
 from hybrisfs.dispersal.ranking import TimerBounds, Timing
@@ -153,7 +154,8 @@ class Run:
 
             version = b"%d of %d" % (step, worker)
             engine.put_everywhere(f"meta/head{worker}", version)
-            assert engine.get_object(f"meta/head{worker}", LIMIT, exactly(version)) == version
+            former = [b"%d of %d" % (one, worker) for one in range(step)]
+            assert engine.get_object(f"meta/head{worker}", LIMIT, exactly(version, former)) == version
 
             old, where = random.choice(self.written)
             location = random.choice(locate(old, where))
@@ -166,8 +168,12 @@ class Run:
         return {one.name: one.state for one in self.engine.health() if one.state not in ("ok", "slow")}
 
 
-def exactly(data: bytes) -> Callable[[bytes], bytes]:
+def exactly(data: bytes, former: Collection[bytes] = ()) -> Callable[[bytes], bytes]:
+    """Accepts *data* only; what it was before may still be at clouds that are slow."""
+
     def verify(found: bytes) -> bytes:
+        if found in former:
+            raise EarlierVersionError("an earlier version")
         if found != data:
             raise ValueError("not what was written")
         return found

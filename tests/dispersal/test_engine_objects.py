@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from hybrisfs.dispersal.errors import CloudsUnavailable, IntegrityError, ObjectMissing
+from hybrisfs.dispersal.errors import CloudsUnavailable, EarlierVersionError, IntegrityError, ObjectMissing
 from hybrisfs.dispersal.ranking import TimerBounds, Timing
 from tests.dispersal.fakes import CODES, HASTY, MARKER, Cluster, SteppingClock
 
@@ -53,6 +53,21 @@ def test_objects_above_their_limit_and_missing_ones_are_refused() -> None:
         with pytest.raises(CloudsUnavailable, match="larger than 100 bytes"):
             cluster.engine.get_object("meta/1", 100, parse, [0])
         assert cluster.states() == {"c0": "lying"}
+
+
+def test_a_cloud_that_is_late_with_the_last_version_is_no_liar() -> None:
+    def verify(data: bytes) -> bytes:
+        if data == b"old":
+            raise EarlierVersionError("an earlier version")
+        return data
+
+    with Cluster(1, 1, 3) as cluster:
+        cluster.engine.put_everywhere("head", b"new")
+        late = cluster.asked_first(range(3))
+        cluster.stores[late].objects["head"] = b"old"
+        assert cluster.engine.get_object("head", 100, verify) == b"new"
+        assert "get" in cluster.stores[late].requests
+        assert cluster.states() == {}
 
 
 def test_absence_needs_the_word_of_all_but_f() -> None:

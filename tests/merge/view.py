@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 from hybrisfs.kinds import LABEL, NODE
@@ -12,6 +12,7 @@ from hybrisfs.merge.origins import LogOrigins
 from hybrisfs.merge.rules import Seen, Tree, visible_tree
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Content
+from hybrisfs.registers.values import Value
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.verify.log_check import Vectors
 from hybrisfs.verify.view_check import ViewCheck
@@ -30,16 +31,16 @@ def check_view(device: Device, excused: Callable[[bytes], bool] | None = None) -
     finds nothing. The bytes of files with an *excused* value may be anything, and missing."""
     check_accounts(device.rig, [], honest=excused is None)
     assert not device.rig.fs.changes.unsigned
-    tree = visible_tree(device.registers(), LogOrigins(device.rig.tx))
-    seen = by_path(tree)
+    registers = device.registers()
+    tree = visible_tree(registers, LogOrigins(device.rig.tx))
+    seen, labelled = by_path(tree), labels(registers)
     walk = {os.fsencode(path): inode for path, inode in device.walk().items()}
     assert walk.keys() == seen.keys()
     for path, inode in walk.items():
         expected = seen[path]
         assert device.rig.fs.attributes.record(device.rig.tx, inode) == expected.attr, path
-        assert device.rig.fs.labels.of(device.rig.tx, inode) == labels(
-            device, [expected.node, *expected.merged]
-        ), path
+        together = {one for node in (expected.node, *expected.merged) for one in labelled.get(node, ())}
+        assert device.rig.fs.labels.of(device.rig.tx, inode) == sorted(together, key=str.encode), path
         assert inode.nlink == (2 + subfolders(tree, expected.node) if inode.is_directory else expected.links)
         if inode.is_file and not (excused and expected.content is not None and excused(expected.content)):
             content = b"" if expected.content is None else _bytes(device, expected.content)
@@ -50,13 +51,13 @@ def check_view(device: Device, excused: Callable[[bytes], bool] | None = None) -
     assert not [one for one in found if not (excused and "content is not the one signed" in one)], found
 
 
-def labels(device: Device, nodes: Iterable[bytes]) -> list[str]:
-    """The labels that nodes have together, by the definition."""
-    found: set[str] = set()
-    for key, values in device.registers().items():
-        if key[0] == LABEL and key[NODE] in nodes and any(one.value == b"\1" for one in values):
-            found.add(key[LABEL.size :].decode())
-    return sorted(found, key=str.encode)
+def labels(registers: Mapping[bytes, Sequence[Value]]) -> dict[bytes, set[str]]:
+    """The labels of each node that has some, by the definition."""
+    found: dict[bytes, set[str]] = {}
+    for key, values in registers.items():
+        if key[0] == LABEL and any(one.value == b"\1" for one in values):
+            found.setdefault(key[NODE], set()).add(key[LABEL.size :].decode())
+    return found
 
 
 def what_fsck_says(device: Device) -> list[str]:

@@ -156,7 +156,8 @@ def test_a_mass_deletion_waits(mirrored: Mirrored, accept: bool) -> None:
         (folder / str(number)).write_bytes(b"%d" % number)
     mirrored.add()
     mirrored.settle()
-    shutil.rmtree(folder)
+    # At once: were it seen half done, less would be held back.
+    folder.rename(mirrored.directory.parent / "away")
     (mirrored.directory / "new").write_bytes(b"goes on")
     until(lambda: mirrored.facts().held_back == {"volume": 61}, "the deletion to be held back")
     until(lambda: mirrored.find("new"), "the rest to go on")

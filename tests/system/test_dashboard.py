@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, Page, Route, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Route, ViewportSize, expect, sync_playwright
 
 from tests.system.deadline import until
 from tests.system.device import Device
@@ -33,6 +33,7 @@ _BROKEN_NAMES = """() => {
         .filter(one => /^\\w{1,20}$/.test(one.textContent) && one.offsetHeight > 36)
         .map(one => one.textContent);
 }"""
+_DESK: ViewportSize = {"width": 1280, "height": 900}
 _PATIENCE = 60_000  # milliseconds
 _VOTE = {"by": "laptop", "id": "ab" * 16, "stance": "remove", "counts": True}
 _ACCUSED = {"final": False, "suspended": True, "until": 1_900_000_000.0, "votes": [_VOTE]}
@@ -145,8 +146,8 @@ class Opened(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def opened(_browser: Browser, _served: str) -> Iterator[Opened]:
-    context = _browser.new_context(viewport={"width": 1280, "height": 900})
+def _first_page(_browser: Browser, _served: str) -> Iterator[Opened]:
+    context = _browser.new_context(viewport=_DESK)
     context.set_default_timeout(_PATIENCE)
     page, complaints = context.new_page(), []
     page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
@@ -156,6 +157,17 @@ def opened(_browser: Browser, _served: str) -> Iterator[Opened]:
     expect(page.locator(".sentence")).not_to_be_empty(timeout=_PATIENCE)
     yield Opened(page, complaints)
     context.close()
+
+
+@pytest.fixture
+def opened(_first_page: Opened) -> Iterator[Opened]:
+    """The page, as wide as a desk's and light, whatever the test before has made of it."""
+    page = _first_page.page
+    page.set_viewport_size(_DESK)
+    page.emulate_media(color_scheme="light", reduced_motion="reduce")
+    yield _first_page
+    # Were a request still being answered when nothing is intercepted any more, its answer would fail later.
+    page.unroute_all(behavior="wait")
 
 
 def _show(page: Page, section: str) -> None:
@@ -260,7 +272,7 @@ def test_roles_proofs_and_votes_are_told(opened: Opened) -> None:
         _picture(page, f"accused-{width}")
     expect(page.locator("p.reason", has_text="says that it stays")).to_have_count(0)
     page.set_viewport_size({"width": 1280, "height": 900})
-    page.unroute("**/api/volumes")
+    page.unroute_all(behavior="wait")
     assert opened.complaints == []
 
 

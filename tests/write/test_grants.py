@@ -14,8 +14,10 @@ from hybrisfs.dispersal.errors import CloudsUnavailable, IntegrityError
 from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.keyring import KeyRing, Standing
 from hybrisfs.keys import EpochKeys, VolumeKeys
+from hybrisfs.members.epochs import MAX_GRANT
 from hybrisfs.write.grants import Grants
 from sync import DeviceKey, Members
+from tests.dispersal.fakes import Cluster
 
 T = TypeVar("T")
 
@@ -160,6 +162,26 @@ def test_a_grant_is_put_once_for_an_epoch_and_those_who_are_members() -> None:
     assert clouds.puts == 2
     newcomer, new_ring = member(clouds, late)
     assert newcomer.fetch(A.device_id, SECOND.id) and new_ring.find(SECOND.id) == SECOND
+
+
+def test_a_cloud_that_is_late_with_a_grant_is_no_liar() -> None:
+    """One that was put again for a device that came since has not reached it yet."""
+    members, late = [AFTER], DeviceKey.from_seed(bytes([4]) * 32)
+    with Cluster(1, 1, 3) as cluster:
+        ring = KeyRing(VolumeKeys(FIRST.shared, A))
+        grants = Grants(ring, VOLUME, lambda: members[0], cluster.engine)
+        begin(ring)
+        grants.ensure()
+        before = dict(cluster.stores[0].objects)
+        members[0] = Members([A.public, B.public, late.public], [C.public])
+        grants.ensure()
+        slow = cluster.stores[cluster.asked_first(range(3), MAX_GRANT)]
+        slow.objects |= before
+        new_ring = KeyRing(VolumeKeys(FIRST.shared, late))
+        newcomer = Grants(new_ring, VOLUME, lambda: members[0], cluster.engine)
+        assert newcomer.fetch(A.device_id, SECOND.id) and new_ring.find(SECOND.id) == SECOND
+        assert "get" in slow.requests
+        assert cluster.states() == {}
 
 
 def test_keys_that_cannot_be_stored_are_not_used(tmp_path: Path) -> None:
