@@ -168,7 +168,7 @@ def test_a_cloud_that_is_late_with_a_grant_is_no_liar() -> None:
     """One that was put again for a device that came since has not reached it yet."""
     members, late = [AFTER], DeviceKey.from_seed(bytes([4]) * 32)
     with Cluster(1, 1, 3) as cluster:
-        ring = KeyRing(VolumeKeys(FIRST.shared, A))
+        ring = KeyRing(VolumeKeys(FIRST.shared, A), environment=SYSTEM)
         grants = Grants(ring, VOLUME, lambda: members[0], cluster.engine)
         begin(ring)
         grants.ensure()
@@ -177,7 +177,7 @@ def test_a_cloud_that_is_late_with_a_grant_is_no_liar() -> None:
         grants.ensure()
         slow = cluster.stores[cluster.asked_first(range(3), MAX_GRANT)]
         slow.objects |= before
-        new_ring = KeyRing(VolumeKeys(FIRST.shared, late))
+        new_ring = KeyRing(VolumeKeys(FIRST.shared, late), environment=SYSTEM)
         newcomer = Grants(new_ring, VOLUME, lambda: members[0], cluster.engine)
         assert newcomer.fetch(A.device_id, SECOND.id) and new_ring.find(SECOND.id) == SECOND
         assert "get" in slow.requests
