@@ -245,10 +245,15 @@ class Register:
 
     # -- writing ---------------------------------------------------------------------------------
 
-    def write(self, draft: Draft) -> Protocol[Version]:
-        """Write a version, whatever is there."""
+    def write(self, draft: Draft, at_least: int = 0) -> Protocol[Version]:
+        """Write a version, whatever is there. *at_least*: the number that people see of it, if that is higher
+        than what may be complete; the same value may have been written with it before, in vain."""
         lists = yield from self.collect()
-        time = Time(lists.seen.next_number(), draft.write, 0)
+        latest = self._latest(lists)
+        number = lists.seen.next_number()
+        if at_least > (0 if latest is None else latest.time.version):
+            number = at_least
+        time = Time(number, draft.write, 0)
         version = draft.at(time, to_be_proven=not self._counts)
         draft.exposed = self._counts
         yield [Round(self.objects(version, draft), need(self.thresholds.quorum))]

@@ -19,19 +19,24 @@ from hybrisfs.cloud_registers.register import Lists, Part, Register
 from hybrisfs.cloud_registers.rounds import Answer, Ask, Pause, Protocol, Round, RoundFailedError, need
 from hybrisfs.errors import HybrisError
 
-__all__ = ["take_snapshot"]
+__all__ = ["erase", "take_snapshot"]
 
 _LOOKS: Final = 12
 _PAGES: Final = 4000  # of a list of a container
 
 
 def take_snapshot(
-    register_at: Callable[[str], Register], prefix: str, divide: Callable[[Answer], Mapping[str, Answer]]
+    register_at: Callable[[str], Register],
+    prefix: str,
+    divide: Callable[[Answer], Mapping[str, Answer]],
+    *,
+    steady: bool = True,
 ) -> Protocol[tuple[Mapping[str, Version], Mapping[str, Version]]]:
     """The latest versions, by the prefixes of their registers; and those that are followed by what may be
     deleted, likewise. *register_at* is the register with a prefix, *divide* its part of a list.
 
-    Raises HybrisError when others write all the time.
+    If it need not be *steady*, each may be of another moment. Raises HybrisError when others write all the
+    time.
     """
     whole = register_at(prefix)
     ask = Ask(prefix=prefix, pages=_PAGES)
@@ -42,6 +47,7 @@ def take_snapshot(
         for cloud, answer in answers.items():
             for name, part in divide(answer).items():
                 by_register.setdefault(name, {})[cloud] = part
+        failed = False
         found: dict[str, Version] = {}
         crowded: dict[str, Version] = {}
         for name, parts in by_register.items():
@@ -50,13 +56,13 @@ def take_snapshot(
             try:
                 latest = yield from register.complete(lists, Part.NOTHING)
             except RoundFailedError:  # there is a later one by now
-                before = None
+                before, failed = None, True
             else:
                 if latest is not None:
                     found[name] = latest.version
                     if _has_earlier(lists, latest.version):
                         crowded[name] = latest.version
-        if found == before:
+        if found == before or not (steady or failed):
             return found, crowded
         if look:
             yield Pause(look)
@@ -64,6 +70,14 @@ def take_snapshot(
     raise HybrisError(
         "the keys cannot be listed now", "others write to the container all the time", "Try again."
     )
+
+
+def erase(prefix: str, cloud: int) -> Protocol[None]:
+    """Delete from a cloud all objects whose names begin with a prefix."""
+    answers = yield [Round({cloud: Ask(prefix=prefix, pages=_PAGES)}, need(1))]
+    names = answers[0][cloud].names
+    if names:
+        yield [Round({cloud: Ask(deletes=names)}, need(1))]
 
 
 def _has_earlier(lists: Lists, version: Version) -> bool:

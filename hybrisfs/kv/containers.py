@@ -17,7 +17,17 @@ from hybrisfs.errors import HybrisError
 from hybrisfs.kv.errors import ConditionNotMetError, NoSuchKeyError
 from hybrisfs.kv.record import ABSENT, Condition, Timestamp
 
-__all__ = ["ANYBODY", "Authority", "ContainerStore", "Key", "KeyFacts", "Source", "Versioned", "edited"]
+__all__ = [
+    "ANYBODY",
+    "Authority",
+    "ContainerStore",
+    "Entry",
+    "Key",
+    "KeyFacts",
+    "Source",
+    "Versioned",
+    "edited",
+]
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +60,15 @@ class Versioned(NamedTuple):
     @property
     def timestamp(self) -> Timestamp:
         return self.facts.timestamp
+
+
+class Entry(NamedTuple):
+    """A key of a container that is moved; `live` when it has a value. `written`: see `KeyFacts`."""
+
+    key: str
+    timestamp: Timestamp
+    live: bool
+    written: int
 
 
 class Authority(Protocol):

@@ -18,17 +18,19 @@ which was dropped since, is thrown away. What has been copied is discarded when 
 stays where another container has it.
 
 A write that was under way when the container got its other name fails, as if the container had been deleted;
-a read may return what was there when it began.
+a read may return what was there when it began. From the clouds, where each device looks once a minute which
+containers there are, the second row waits until no write can be under way any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
-from typing import Final
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from typing import Final, Protocol, TypeAlias
 
-from hybrisfs.kv.containers import KeyFacts
+from hybrisfs.kv.cloud_store import CloudStore
+from hybrisfs.kv.containers import Entry, KeyFacts, Versioned
 from hybrisfs.kv.errors import (
     ConditionNotMetError,
     ContainerExistsError,
@@ -36,99 +38,179 @@ from hybrisfs.kv.errors import (
     NoSuchContainerError,
     NoSuchKeyError,
 )
-from hybrisfs.kv.metadata import Listed
-from hybrisfs.kv.record import Condition, KeyMetadata, arriving, leaving
+from hybrisfs.kv.record import Condition, arriving, leaving
 from hybrisfs.kv.store import KeyValueStore
 
-__all__ = ["finish", "give_up", "left_behind", "migrate"]
+__all__ = ["Movable", "Store", "finish", "give_up", "left_behind", "migrate"]
+
+Store: TypeAlias = KeyValueStore | CloudStore
 
 _PASSES: Final = 10
 _FEW: Final = 20  # keys; so many are copied while nobody can use the container
 _AT_ONCE: Final = 8
 
 
-def migrate(
-    container: str, source: KeyValueStore, target: KeyValueStore, step: Callable[[str, int, int], None]
-) -> int:
+class Movable(Protocol):
+    """A store, as a move sees it. Methods raise HybrisError, CloudsUnavailable and OSError."""
+
+    def names(self) -> Sequence[str]:
+        """The names of all containers, also of those on their way."""
+
+    def mark(self, name: str) -> str:
+        """What tells a container from all others, in whatever store and with whatever name. Raises
+        NoSuchContainerError."""
+
+    def create_container(self, name: str) -> None:
+        """Make an empty container."""
+
+    def rename(self, name: str, new: str) -> None:
+        """Give a container another name. Writes to it that are under way fail, or have ended after
+        `wait_for_others`."""
+
+    def wait_for_others(self) -> None:
+        """Wait until no write can be under way to a container by a former name."""
+
+    def discard(self, name: str) -> None:
+        """Remove a container that nobody uses, if it is there, with all that it holds."""
+
+    def entries(self, name: str) -> AbstractContextManager[Iterator[Entry]]:
+        """All keys of a container, also those that were deleted, in order; while others write to it, each may
+        be as of a moment of its own."""
+
+    def get(self, container: str, key: str) -> Versioned:
+        """See `ContainerStore`."""
+
+    def copy(
+        self, container: str, key: str, value: bytes | None, facts: KeyFacts, before: Entry | None
+    ) -> None:
+        """Write a value with the version, the time and the attributes that it has elsewhere; None: delete it.
+        *before*: what is there. Raises ConditionNotMetError when it is not there any more."""
+
+
+class _WithMetadata:
+    """A store with metadata of its own, see `Movable`."""
+
+    def __init__(self, store: KeyValueStore) -> None:
+        self._store = store
+        self._metadata = store.metadata
+        self.create_container = store.metadata.create_container
+        self.rename = store.metadata.rename_container
+        self.discard = store.metadata.discard_container
+        self.names = store.metadata.containers
+        self.get = store.get
+
+    def mark(self, name: str) -> str:
+        return f"{self._metadata.store_id.hex()}-{self._metadata.container(name):x}"
+
+    def wait_for_others(self) -> None:
+        """None can be: the rename has ended them."""
+
+    @contextmanager
+    def entries(self, name: str) -> Iterator[Iterator[Entry]]:
+        number = self._metadata.container(name)
+        with self._metadata.listing(number, b"", deleted=True) as pages:
+            yield (
+                Entry(one.key.decode(), one.entry.timestamp, one.entry.live, one.entry.written)
+                for page in pages
+                for one in page
+            )
+
+    def copy(
+        self, container: str, key: str, value: bytes | None, facts: KeyFacts, before: Entry | None
+    ) -> None:
+        version = before.timestamp.sn if before is not None and before.live else 0
+        self._store.copy(container, key, value, facts, Condition(version=version))
+
+
+def _movable(store: Store) -> Movable:
+    return store if isinstance(store, CloudStore) else _WithMetadata(store)
+
+
+def migrate(container: str, source: Store, target: Store, step: Callable[[str, int, int], None]) -> int:
     """Move a container, or go on with its move; return how many keys were copied by this call.
 
     *step* gets the stage, how many keys are done, and 0, as nobody has counted them; it may raise to stop.
     Raises ContainerExistsError when the other store has a container of that name, NoSuchContainerError,
     ContainerMovingError, CloudsUnavailable when a value cannot be read or stored, and HybrisError.
     """
-    here, there = source.metadata, target.metadata
+    here, there = _movable(source), _movable(target)
     copied = 0
-    if container in here.containers():
-        if container in there.containers():
+    if container in here.names():
+        if container in there.names():
             raise ContainerExistsError(container)
-        if left_behind(container, source) is not None:  # of another one, that is not to be taken for this
+        if _left(container, here) is not None:  # of another one, that is not to be taken for this
             raise ContainerMovingError(container)
-        copy = _begin(container, source, container, target)
+        copy = _begin(container, here, container, there)
         for _ in range(_PASSES):
-            changed = _copy(source, container, target, copy, step, is_last=False)
+            changed = _copy(here, container, there, copy, step, is_last=False)
             copied += changed
             if changed <= _FEW:
                 break
-        here.rename_container(container, leaving(container, _mark(target, copy)))
-    left = left_behind(container, source)
+        here.rename(container, leaving(container, there.mark(copy)))
+    left = _left(container, here)
     if left is None:
         raise NoSuchContainerError(container, [])
-    if container not in there.containers():
-        copy = _begin(container, source, left, target)
-        now = leaving(container, _mark(target, copy))
+    if container not in there.names():
+        copy = _begin(container, here, left, there)
+        now = leaving(container, there.mark(copy))
         if left != now:  # it was to go elsewhere, or its copy was thrown away
-            here.rename_container(left, now)
+            here.rename(left, now)
             left = now
-        copied += _copy(source, left, target, copy, step, is_last=True)
-        if left not in here.containers():  # another machine moves it, too
+        step("waiting", 0, 0)
+        here.wait_for_others()
+        copied += _copy(here, left, there, copy, step, is_last=True)
+        if left not in here.names():  # another machine moves it, too
             raise ContainerMovingError(container)
-        there.rename_container(copy, container)
-    if left != leaving(container, _mark(target, container)):
+        there.rename(copy, container)
+    if left != leaving(container, there.mark(container)):
         raise ContainerExistsError(container)
-    here.discard_container(left)
+    here.discard(left)
     return copied
 
 
-def give_up(container: str, target: KeyValueStore) -> None:
+def give_up(container: str, target: Store) -> None:
     """Throw away what moves have copied that did not come to an end."""
-    for name in target.metadata.containers():
+    _give_up(container, _movable(target))
+
+
+def _give_up(container: str, there: Movable) -> None:
+    for name in there.names():
         if name.startswith(arriving(container)):
-            target.metadata.discard_container(name)
+            there.discard(name)
 
 
-def left_behind(container: str, store: KeyValueStore) -> str | None:
+def left_behind(container: str, store: Store) -> str | None:
     """The name of what a container that is moved, or was, has left in a store; None when nothing is left."""
-    names = store.metadata.containers()
-    return next((name for name in names if name.startswith(leaving(container))), None)
+    return _left(container, _movable(store))
 
 
-def finish(container: str, source: KeyValueStore, target: KeyValueStore) -> bool:
+def _left(container: str, here: Movable) -> str | None:
+    return next((name for name in here.names() if name.startswith(leaving(container))), None)
+
+
+def finish(container: str, source: Store, target: Store) -> bool:
     """Discard the former values of a container that has come to *target*. False when there are none."""
-    left = left_behind(container, source)
-    if left is None or left != leaving(container, _mark(target, container)):
+    here = _movable(source)
+    left = _left(container, here)
+    if left is None or left != leaving(container, _movable(target).mark(container)):
         return False
-    source.metadata.discard_container(left)
+    here.discard(left)
     return True
 
 
-def _begin(container: str, source: KeyValueStore, name: str, target: KeyValueStore) -> str:
+def _begin(container: str, here: Movable, name: str, there: Movable) -> str:
     """See to it that there is a copy, and none of another container; its name."""
-    copy = arriving(container, _mark(source, name))
-    if copy not in target.metadata.containers():
-        give_up(container, target)
-        target.metadata.create_container(copy)
+    copy = arriving(container, here.mark(name))
+    if copy not in there.names():
+        _give_up(container, there)
+        there.create_container(copy)
     return copy
 
 
-def _mark(store: KeyValueStore, name: str) -> str:
-    """What tells a container from all others, in whatever store and with whatever name."""
-    return f"{store.metadata.store_id.hex()}-{store.metadata.container(name):x}"
-
-
 def _copy(
-    source: KeyValueStore,
+    here: Movable,
     name: str,
-    target: KeyValueStore,
+    there: Movable,
     new_name: str,
     step: Callable[[str, int, int], None],
     *,
@@ -142,21 +224,21 @@ def _copy(
     done = copied = 0
     with ExitStack() as ends:
         pool = ends.enter_context(ThreadPoolExecutor(_AT_ONCE, "kv-migrate"))
-        old = _entries(source, name, ends)
-        new = _entries(target, new_name, ends)
-        there = next(new, None)
+        old = ends.enter_context(here.entries(name))
+        new = ends.enter_context(there.entries(new_name))
+        found = next(new, None)
         waiting = []
         for one in old:
-            while there is not None and there.key < one.key:
-                there = next(new, None)
-            entry = there.entry if there is not None and there.key == one.key else None
+            while found is not None and found.key.encode() < one.key.encode():
+                found = next(new, None)
+            before = found if found is not None and found.key == one.key else None
             done += 1
-            if entry is not None and entry.sn >= one.entry.sn:
+            if before is not None and before.timestamp.sn >= one.timestamp.sn:
                 continue
-            if not (is_last or one.entry.live or (entry is not None and entry.live)):
+            if not (is_last or one.live or (before is not None and before.live)):
                 continue
             copied += 1
-            waiting.append(pool.submit(_copy_one, source, name, target, new_name, one, entry))
+            waiting.append(pool.submit(_copy_one, here, name, there, new_name, one, before))
             if len(waiting) >= 4 * _AT_ONCE:
                 waiting.pop(0).result()
                 step("keys", done, 0)
@@ -166,28 +248,15 @@ def _copy(
     return copied
 
 
-def _entries(store: KeyValueStore, name: str, ends: ExitStack) -> Iterator[Listed]:
-    number = store.metadata.container(name)
-    pages = ends.enter_context(store.metadata.listing(number, b"", deleted=True))
-    return (one for page in pages for one in page)
-
-
 def _copy_one(
-    source: KeyValueStore,
-    name: str,
-    target: KeyValueStore,
-    new_name: str,
-    one: Listed,
-    entry: KeyMetadata | None,
+    here: Movable, name: str, there: Movable, new_name: str, one: Entry, before: Entry | None
 ) -> None:
-    key = one.key.decode()
-    facts = KeyFacts(key, 0, one.entry.timestamp, one.entry.written, b"")
+    facts = KeyFacts(one.key, 0, one.timestamp, one.written, b"")
     value: bytes | None = None
-    if one.entry.live:
+    if one.live:
         try:
-            value, facts = source.get(name, key)
+            value, facts = here.get(name, one.key)
         except NoSuchKeyError:
             return  # the next pass finds that it was deleted
-    was = Condition(version=entry.sn if entry is not None and entry.live else 0)
     with suppress(ConditionNotMetError):  # another machine goes on with the same move
-        target.copy(new_name, key, value, facts, was)
+        there.copy(new_name, one.key, value, facts, before)

@@ -34,7 +34,7 @@ from hybrisfs.kv.errors import (
 )
 from hybrisfs.kv.log_store import LogStore
 from hybrisfs.kv.mend import ValueMender
-from hybrisfs.kv.migrate import finish, give_up, left_behind, migrate
+from hybrisfs.kv.migrate import Store, finish, give_up, left_behind, migrate
 from hybrisfs.kv.record import check_container
 from hybrisfs.kv.rmds import DeviceStore
 from hybrisfs.kv.salvage import Orphans, Salvaged, salvage
@@ -183,27 +183,26 @@ class KeyValues:
         return store
 
     def migrate(self, container: str, place: str, step: Callable[[str, int, int], None]) -> int:
-        """Move a container to the store of this device, ON_DEVICE, or to the one in a service, by its URL, or
-        go on with a move that was cut short; return how many keys were copied.
+        """Move a container to the store of this device, ON_DEVICE, to the clouds (see `CloudPlace.wished`),
+        or to the store in a service, by its URL, or go on with a move that was cut short; return how many
+        keys were copied.
 
         See `hybrisfs.kv.migrate`. Raises UsageError when it is there already, NoSuchContainerError, and
         HybrisError when a service does not answer, or another call moves it.
         """
         check_container(container)
         self._authority.require_writer()
-        if (
-            place == IN_LOG
-            or is_on_clouds(place)
-            or self._in_log.has_container(container)
-            or self.on_clouds.holding(container) is not None
-        ):
+        if place == IN_LOG or self._in_log.has_container(container):
             raise UsageError(
                 "the container cannot be moved",
-                "to the log or the clouds, and from them, no container moves",
+                "to the log and from it no container moves",
                 "Make another one, and put there what kv get reads.",
             )
         with self._moving(container):
-            target = self._at(place)
+            if is_on_clouds(place):
+                target: Store = self.on_clouds.use(self.on_clouds.wished(place))
+            else:
+                target = self._at(place)
             others = [store for store in self._stores() if store is not target]
             using = _holding(others, container)
             if _holding([target], container) is not None:
@@ -227,11 +226,9 @@ class KeyValues:
     def delete_container(self, container: str) -> None:
         """Remove a container that holds no keys. Raises NoSuchContainerError and ContainerInUseError."""
         store = self.of(container)
-        if isinstance(store, LogStore | CloudStore):
-            store.delete_container(container)
+        if not isinstance(store, KeyValueStore | CloudStore):
+            self._in_log.delete_container(container)
             return
-        if not isinstance(store, KeyValueStore):
-            raise NoSuchContainerError(container, self._names())
         with suppress(HybrisError):  # a service that is away may have what an earlier move has left
             for other in self._stores():
                 if other is not store:
@@ -250,12 +247,12 @@ class KeyValues:
             with self._lock:
                 self._under_way.discard(container)
 
-    def _stores(self) -> Iterator[KeyValueStore]:
-        """All stores. Raises HybrisError when one cannot be opened."""
+    def _stores(self) -> Iterator[Store]:
+        """All stores but the log. Raises HybrisError when one cannot be opened."""
         device = self.existing()
         if device is not None:
             yield device
-        for _, store in self.shared.all():
+        for _, store in chain(self.on_clouds.all(), self.shared.all()):
             if isinstance(store, HybrisError):
                 raise store
             yield store
@@ -420,9 +417,9 @@ class KeyValues:
         self.on_clouds.close()
 
 
-def _holding(stores: Iterable[KeyValueStore], name: str) -> KeyValueStore | None:
+def _holding(stores: Iterable[Store], name: str) -> Store | None:
     """The first of the stores that has a container of that name."""
-    return next((store for store in stores if name in store.metadata.containers()), None)
+    return next((store for store in stores if name in store.containers()), None)
 
 
 def _is_sound(store: KeyValueStore) -> bool:

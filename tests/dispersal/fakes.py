@@ -16,7 +16,7 @@ from hybrisfs.dispersal.probe import Marker
 from hybrisfs.dispersal.ranking import TimerBounds, Timing
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
-from hybrisfs.environment import Environment
+from hybrisfs.environment import Environment, Limits
 from sync import OneKey
 
 Behaviour: TypeAlias = Literal[
@@ -26,6 +26,7 @@ BEHAVIOURS: Final = get_args(Behaviour)
 CODES: Final = [(1, 1, 3), (1, 2, 4), (2, 1, 5), (1, 3, 5)]  # (f, k, clouds)
 
 SEALER = Sealer(OneKey(b"d" * 32), b"i" * 32)
+DEFAULTS = Limits()
 MARKER = Marker("volume/marker", b"marker of this volume")
 TABLES = TableSealer(OneKey(b"t" * 32))
 
@@ -102,6 +103,7 @@ class FakeStore:
         """Called when an object has been stored, before anybody hears of it."""
         self.before_get: Callable[[], object] = _nothing
         self.before_delete: Callable[[], object] = _nothing
+        self.before_list: Callable[[], object] = _nothing
 
     def _enter(self, operation: str, name: str) -> None:
         self.requests.append(operation)
@@ -174,6 +176,7 @@ class FakeStore:
             self.delete(name)
 
     def list(self, prefix: str, *, after: str = "", limit: int = MAX_PAGE) -> Page:
+        self.before_list()
         self._enter("list", prefix)
         names = sorted(name for name in [*self.objects] if name.startswith(prefix) and name > after)
         return Page(tuple(StoredObject(n, len(self.objects[n])) for n in names[:limit]), len(names) > limit)
@@ -193,6 +196,7 @@ class Cluster:
         timing: Timing = CALM,
         kind: Callable[[int], FakeStore] = FakeStore,
         clock: Callable[[], float] | None = None,
+        limits: Limits = DEFAULTS,
     ) -> None:
         """*clock*: `self.clock`, unless a test has another."""
         self.f, self.k = f, k
@@ -200,7 +204,12 @@ class Cluster:
         self.stores = [kind(number) for number in range(size)]
         clouds = [Cloud(number, f"c{number}", store) for number, store in enumerate(self.stores)]
         self.engine = Engine(
-            clouds, f, SEALER, TABLES, timing=timing, environment=Environment(monotonic=clock or self.clock)
+            clouds,
+            f,
+            SEALER,
+            TABLES,
+            timing=timing,
+            environment=Environment(monotonic=clock or self.clock, limits=limits),
         )
 
     def __enter__(self) -> Cluster:

@@ -19,7 +19,7 @@ from hybrisfs.kv.errors import (
     NoSuchContainerError,
     NoSuchKeyError,
 )
-from hybrisfs.kv.migrate import finish, give_up, left_behind, migrate
+from hybrisfs.kv.migrate import Store, finish, give_up, left_behind, migrate
 from hybrisfs.kv.rmds import DeviceMetadata, DeviceStore
 from hybrisfs.kv.seal import ValueSealer
 from hybrisfs.kv.service_metadata import ServiceMetadata
@@ -92,7 +92,7 @@ def quiet(stage: str, done: int, total: int) -> None:
     """Nobody looks at the progress."""
 
 
-def content(store: KeyValueStore) -> list[tuple[str, bytes, int, int, bytes]]:
+def content(store: Store) -> list[tuple[str, bytes, int, int, bytes]]:
     found = []
     for one in store.list(BOX):
         value, facts = store.get(BOX, one.key)
@@ -100,7 +100,7 @@ def content(store: KeyValueStore) -> list[tuple[str, bytes, int, int, bytes]]:
     return found
 
 
-def fill(store: KeyValueStore) -> None:
+def fill(store: Store) -> None:
     for number in range(30):
         store.put(BOX, f"key {number:02}", b"%d" % number, attributes=b"a%d" % number)
     for _ in range(3):

@@ -1,0 +1,166 @@
+"""Containers move to the clouds, from them, and to other clouds, while programs use them and clouds fail."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from hybrisfs.dispersal.errors import CloudsUnavailable
+from hybrisfs.dispersal.pack import Redundancy
+from hybrisfs.environment import Environment, Limits
+from hybrisfs.errors import HybrisError
+from hybrisfs.kv.cloud_place import CloudPlace
+from hybrisfs.kv.cloud_store import CloudStore, CloudStoreLimits
+from hybrisfs.kv.containers import ANYBODY
+from hybrisfs.kv.errors import ContainerExistsError, NoSuchContainerError, NoSuchKeyError
+from hybrisfs.kv.migrate import Store, finish, left_behind, migrate
+from hybrisfs.kv.record import ABSENT
+from hybrisfs.kv.rmds import DeviceStore
+from hybrisfs.kv.store import KeyValueLimits
+from sync import OneKey
+from tests.dispersal.fakes import HASTY, Cluster
+from tests.kv.rig import KEY, LONG, new_database
+from tests.kv.test_migrate import BOX, content, fill, quiet
+
+WAYS: Final = (("device", "here"), ("here", "device"), ("here", "there"))
+HURRIED: Final = Environment(
+    limits=Limits(KeyValueLimits(cache_bytes=0, collect_seconds=LONG, get_seconds=0.3))
+)
+LIMITS: Final = Limits(CloudStoreLimits(known_seconds=0.2, forgotten_seconds=2.0))
+
+
+class Stores:
+    """Over six clouds: one that a device has, and two sets of clouds."""
+
+    def __init__(self, folder: Path, ends: ExitStack) -> None:
+        self.cluster = ends.enter_context(Cluster(1, 1, 6, HASTY, limits=LIMITS))
+        self.ends = ends
+        engine = self.cluster.engine
+        self.device = DeviceStore(
+            new_database(folder), engine.values, KEY, Redundancy(1, 1), environment=HURRIED
+        )
+        ends.callback(self.device.close)
+
+    def of(self, place: str) -> Store:
+        """The store, on the clouds as one more device has it."""
+        if place == "device":
+            return self.device
+        clouds = range(4) if place == "here" else range(2, 6)
+        store = CloudStore(
+            CloudPlace.wished("clouds", clouds, 1), self.cluster.engine, KEY, OneKey(b"e" * 32), ANYBODY
+        )
+        self.ends.callback(store.close)
+        return store
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> Iterator[Stores]:
+    with ExitStack() as ends:
+        yield Stores(tmp_path, ends)
+
+
+@pytest.fixture(params=WAYS, ids="-to-".join)
+def way(request: pytest.FixtureRequest, stores: Stores) -> tuple[str, str]:
+    """Where a container is, and where it goes."""
+    source, target = request.param
+    stores.of(source).create_container(BOX)
+    return source, target
+
+
+def test_values_versions_times_and_attributes_stay(stores: Stores, way: tuple[str, str]) -> None:
+    source, target = map(stores.of, way)
+    fill(source)
+    before = content(source)
+    assert migrate(BOX, source, target, quiet) == 31
+    assert content(target) == content(stores.of(way[1])) == before
+    assert source.containers() == []
+    with pytest.raises(NoSuchKeyError):
+        target.get(BOX, "key 09")
+    assert target.put(BOX, "key 09", b"again").sn >= 3, "it was written and deleted before"
+    with pytest.raises(NoSuchContainerError):
+        migrate(BOX, source, target, quiet)
+    source.create_container(BOX)
+    assert list(source.list(BOX)) == []
+    with pytest.raises(ContainerExistsError):
+        migrate(BOX, target, source, quiet)
+
+
+def test_a_move_that_is_cut_short_goes_on(stores: Stores, way: tuple[str, str]) -> None:
+    """Clouds fail after so many requests, again and again."""
+    source, target = map(stores.of, way)
+    fill(source)
+    before, chance = content(source), random.Random(str(way))
+    left = threading.Semaphore(0)
+
+    def fail() -> None:
+        if not left.acquire(blocking=False):
+            stores.cluster.behave("down")
+
+    for store in stores.cluster.stores:
+        store.before_list = fail
+    cuts = 0
+    for patience in (0, 10, 30, 60, 90, 120, 200, 400, 100_000):
+        left = threading.Semaphore(patience + chance.randrange(8))
+        stores.cluster.behave("ok")
+        try:
+            migrate(BOX, stores.of(way[0]), stores.of(way[1]), quiet)
+        except (HybrisError, CloudsUnavailable):
+            cuts += 1
+        else:
+            break
+    assert cuts >= 2
+    left = threading.Semaphore(100_000)
+    stores.cluster.behave("ok")
+    source, target = map(stores.of, way)
+    finish(BOX, source, target)
+    assert content(target) == before
+    assert source.containers() == []
+    assert left_behind(BOX, source) is None
+
+
+def test_nothing_that_programs_write_beside_a_move_is_lost(stores: Stores, way: tuple[str, str]) -> None:
+    source, target = map(stores.of, way)
+    users = [stores.of(way[0]) for _ in range(3)]
+    over, acknowledged = threading.Event(), dict[str, bytes]()
+
+    def work(number: int) -> None:
+        """Write to where the container is, as programs do that ask for it each time."""
+        for count in range(10_000):
+            if over.is_set():
+                return
+            key, value = f"{number} {count % 20}", f"{number} {count}".encode()
+            for place in (users[number], target):
+                with suppress(HybrisError, CloudsUnavailable):
+                    place.put(BOX, key, value)
+                    acknowledged[key] = value
+                    break
+
+    fill(source)
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(users))]
+    for thread in threads:
+        thread.start()
+    try:
+        migrate(BOX, source, target, quiet)
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    there = stores.of(way[1])
+    found = {one.key: there.get(BOX, one.key).value for one in there.list(BOX)}
+    assert acknowledged
+    assert {key: found.get(key) for key in acknowledged} == acknowledged
+
+
+def test_a_condition_holds_after_a_move(stores: Stores, way: tuple[str, str]) -> None:
+    source, target = map(stores.of, way)
+    source.put(BOX, "lock", b"mine", ABSENT)
+    migrate(BOX, source, target, quiet)
+    with pytest.raises(HybrisError, match="not none"):
+        target.put(BOX, "lock", b"yours", ABSENT)
+    assert target.delete(BOX, "lock") is not None
