@@ -139,12 +139,15 @@ def containers(name: str, as_json: bool) -> int:
 )
 @volume_argument
 @click.argument("container", required=False)
-@click.option("--metadata", metavar="device|URL", required=True, help="Where the list of keys is to be.")
+@click.option(
+    "--metadata", metavar="device|clouds|URL", required=True, help="Where the list of keys is to be."
+)
 @json_option
 def migrate(name: str, container: str | None, metadata: str, as_json: bool) -> None:
     """Move a container to another place of its metadata.
 
-    Programs can go on using it; only at the end they get an error for a moment. Values, versions and
+    Programs can go on using it; only at the end they get an error for a moment, and for two minutes when it
+    was on the clouds. With --metadata clouds it goes from there to the clouds of now. Values, versions and
     attributes stay, tags are new. A move that was cut short goes on when the command is given again.
     """
     if container is None:

@@ -130,7 +130,7 @@ class KvMigrateRequest(LongRequest[MigratedContainer, Step]):
     name: Text
     container: Text
     metadata: Text
-    """`device`, or the URL of a service."""
+    """`device`, `clouds`, or the URL of a service."""
 
 
 class KvForgetRequest(Request[Done]):

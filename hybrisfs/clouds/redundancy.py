@@ -239,7 +239,9 @@ class ValueKeeping:
         try:
             keeping = [] if is_lost else self._key_values.on_clouds.keeping(cloud)
             if keeping:
-                return f"containers keep their keys there: {', '.join(keeping)}; copy them to others"
+                return (
+                    f"containers keep their keys there: {', '.join(keeping)}; kv migrate takes them elsewhere"
+                )
             stores = [store for store, _ in self._key_values.menders(used=False)]
         except (HybrisError, CloudsUnavailable) as error:
             return str(error)

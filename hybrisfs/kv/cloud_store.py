@@ -265,8 +265,13 @@ class CloudStore:
             raise ContainerMovingError(name) from None
 
     def wait_for_others(self) -> None:
-        """Let so much time pass that no device writes to a container by a name that it has no more."""
-        self._sleep(self._limits.forgotten_seconds)
+        """Let so much time pass that no device writes to a container by a name that it has no more. Raises
+        HybrisError when the store is closed before."""
+        until = self._boot_time() + self._limits.forgotten_seconds
+        while (left := until - self._boot_time()) > 0:
+            if self._overwritten.is_closed:
+                raise HybrisError("the container was not moved", "the volume is being closed")
+            self._sleep(min(left, 1.0))
 
     def discard(self, name: str) -> None:
         """Remove a container that nobody uses, if it is there, with all that it holds. Raises
@@ -572,13 +577,13 @@ class _Overwritten:
         self._clear = clear
         self._changed = threading.Condition()
         self._waiting: deque[tuple[float, str, Version]] = deque()
-        self._closed = False
+        self.is_closed = False
         self._thread: threading.Thread | None = None
 
     def add(self, prefix: str, version: Version) -> None:
         """The version is complete now."""
         with self._changed:
-            if self._closed:
+            if self.is_closed:
                 return
             self._waiting.append((self._clock() + KEPT_SECONDS, prefix, version))
             if self._thread is None:
@@ -589,21 +594,21 @@ class _Overwritten:
         while True:
             due: dict[str, Version] = {}
             with self._changed:
-                self._wait(self._changed, lambda: self._closed, _CLEAR_SECONDS)
-                if self._closed:
+                self._wait(self._changed, lambda: self.is_closed, _CLEAR_SECONDS)
+                if self.is_closed:
                     return
                 while self._waiting and self._waiting[0][0] <= self._clock():
                     _, prefix, version = self._waiting.popleft()
                     due[prefix] = version
             for prefix, version in due.items():
                 self._clear(prefix, version)
-                if self._closed:
+                if self.is_closed:
                     return
 
     def close(self) -> None:
         """End the thread. Idempotent."""
         with self._changed:
-            self._closed = True
+            self.is_closed = True
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join()
