@@ -510,6 +510,8 @@ def test_containers_on_the_clouds_are_shown_and_need_enough_of_these(opened: Ope
     page.get_by_label("Where the list of keys is").fill("clouds")
     page.get_by_role("button", name="Create").click()
     expect(page.get_by_text("keys on the clouds need 4 clouds")).to_be_visible(timeout=_PATIENCE)
+    for field in ("Name", "Where the list of keys is"):
+        page.get_by_label(field, exact=field == "Name").fill("")
     page.unroute_all(behavior="wait")
 
 

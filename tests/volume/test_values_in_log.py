@@ -141,7 +141,7 @@ def test_containers_do_not_move_to_the_log_or_from_it(devices: tuple[First, Seco
 
 
 def test_a_place_that_does_not_exist_is_refused_with_those_that_do(devices: tuple[First, Second]) -> None:
-    with pytest.raises(UsageError, match=r"(?s)kept at 'lgo'.*device, log, or the URL"):
+    with pytest.raises(UsageError, match=r"(?s)kept at 'lgo'.*device, log, clouds, or the URL"):
         values(devices[0]).create_container(BOX, "lgo")
 
 
