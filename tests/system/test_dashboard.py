@@ -513,6 +513,9 @@ def test_containers_on_the_clouds_are_shown_and_need_enough_of_these(opened: Ope
     for field in ("Name", "Where the list of keys is"):
         page.get_by_label(field, exact=field == "Name").fill("")
     page.unroute_all(behavior="wait")
+    [refusal] = opened.complaints
+    assert "status of 400" in refusal
+    opened.complaints.clear()
 
 
 def test_containers_are_made_and_services_forgotten(opened: Opened, machines: Pair) -> None:
