@@ -138,6 +138,7 @@ class CloudStore:
         self._store_id = store_id
         self._names = Names(key, store_id)
         self.codec: Final = ObjectCodec(self._names, ValueSealer(key, store_id, epochs), environment)
+        self._clouds = engine.clouds
         self._runner = Runner(engine.clouds, environment)
         self._authority = authority
         self._time_ns = environment.time_ns
@@ -275,14 +276,15 @@ class CloudStore:
 
     def discard(self, name: str) -> None:
         """Remove a container that nobody uses, if it is there, with all that it holds. Raises
-        CloudsUnavailable when a cloud does not delete it."""
+        CloudsUnavailable when a cloud that the volume still has does not delete it."""
         self._authority.require_writer()
         entry, tag = self._registered(name)
         if entry is None:
             return
         prefix = self._names.of_container(entry.inner.hex())
         for cloud in self.place.clouds:
-            self.run(f"{name!r} was not deleted", erase(prefix, cloud), _LIST_SECONDS)
+            if cloud in self._clouds:
+                self.run(f"{name!r} was not deleted", erase(prefix, cloud), _LIST_SECONDS)
         with suppress(ConditionNotMetError):
             self._register_as(name, None, tag)
 

@@ -81,12 +81,13 @@ class CloudStores:
         return None
 
     def keeping(self, cloud: int) -> list[str]:
-        """The containers that keep their keys on a cloud. Raises HybrisError and CloudsUnavailable."""
-        found: list[str] = []
+        """The containers that keep their keys on a cloud, or have left them there in a move that has not
+        ended. Raises HybrisError and CloudsUnavailable."""
+        found: set[str] = set()
         for _, store in self.all():
             if isinstance(store, CloudStore) and cloud in store.place.clouds:
-                found += store.containers()
-        return found
+                found |= {name.partition("/")[0] for name in store.names()}
+        return sorted(found)
 
     def close(self) -> None:
         """Close all stores. Idempotent."""

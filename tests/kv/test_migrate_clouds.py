@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
@@ -17,11 +17,13 @@ from hybrisfs.environment import Environment, Limits
 from hybrisfs.errors import HybrisError
 from hybrisfs.kv.cloud_place import CloudPlace
 from hybrisfs.kv.cloud_store import CloudStore, CloudStoreLimits
+from hybrisfs.kv.cloud_stores import CloudStores
 from hybrisfs.kv.containers import ANYBODY
 from hybrisfs.kv.errors import ContainerExistsError, NoSuchContainerError, NoSuchKeyError
 from hybrisfs.kv.migrate import Store, finish, left_behind, migrate
 from hybrisfs.kv.record import ABSENT
 from hybrisfs.kv.rmds import DeviceStore
+from hybrisfs.kv.shared import Owner
 from hybrisfs.kv.store import KeyValueLimits
 from sync import OneKey
 from tests.dispersal.fakes import HASTY, Cluster
@@ -155,6 +157,59 @@ def test_nothing_that_programs_write_beside_a_move_is_lost(stores: Stores, way: 
     found = {one.key: there.get(BOX, one.key).value for one in there.list(BOX)}
     assert acknowledged
     assert {key: found.get(key) for key in acknowledged} == acknowledged
+
+
+def test_a_cloud_that_the_volume_has_no_more_keeps_no_move_from_its_end(stores: Stores) -> None:
+    source, target = stores.of("here"), stores.of("there")
+    source.create_container(BOX)
+    fill(source)
+    before = content(source)
+    stores.cluster.engine.retire_cloud(0)
+    assert migrate(BOX, source, target, quiet) == 31
+    assert content(target) == before
+    assert left_behind(BOX, source) is None
+
+
+def test_what_a_move_has_left_on_a_cloud_is_known(stores: Stores) -> None:
+    """A cloud that is drained goes only when it has deleted that."""
+    engine = stores.cluster.engine
+    places = [CloudPlace.wished("clouds", clouds, 1).url for clouds in (range(4), range(2, 6))]
+    owner = Owner(b"v" * 16, b"d" * 32, KEY, OneKey(b"e" * 32))
+    on_clouds = CloudStores(engine, owner, Named(places), ANYBODY)
+    stores.ends.callback(on_clouds.close)
+    source, target = map(on_clouds.at, places)
+    source.create_container(BOX)
+    source.put(BOX, "key", b"value")
+    assert (on_clouds.keeping(0), on_clouds.keeping(5)) == ([BOX], [])
+    with pytest.raises(HybrisError, match="stopped"):
+        migrate(BOX, source, target, stop_at("waiting"))
+    assert (on_clouds.keeping(0), on_clouds.keeping(5)) == ([BOX], [BOX])
+    migrate(BOX, source, target, quiet)
+    assert (on_clouds.keeping(0), on_clouds.keeping(5)) == ([], [BOX])
+
+
+class Named:
+    """The places of a volume, see `hybrisfs.kv.shared.Services`."""
+
+    def __init__(self, urls: list[str]) -> None:
+        self._urls = urls
+
+    def urls(self) -> list[str]:
+        return self._urls
+
+    def add(self, url: str) -> None:
+        self._urls.append(url)
+
+    def forget(self, url: str) -> None:
+        self._urls.remove(url)
+
+
+def stop_at(which: str) -> Callable[[str, int, int], None]:
+    def step(stage: str, done: int, total: int) -> None:
+        if stage == which:
+            raise HybrisError("stopped")
+
+    return step
 
 
 def test_a_condition_holds_after_a_move(stores: Stores, way: tuple[str, str]) -> None:
