@@ -57,7 +57,6 @@ _CLIENTS: Final = (1, 2, 4, 8)
 _OURS: Final = "PoWerStore"
 _SYSTEMS: Final = (_OURS, "PASIS", "ABD")
 _EACH: Final = 4  # operations of each client in a round
-_SECONDS: Final = 600.0
 
 
 class FarStore(DelayedStore):
@@ -86,7 +85,7 @@ class FullWriteBack(Register):
     """ABD: a reader puts the value back on all clouds, whatever it has seen of it."""
 
     def complete(self, lists: Lists, part: Part) -> Protocol[Found | None]:
-        version = self._latest(lists)
+        version = self.latest(lists)
         if version is None:
             return None
         found = yield self._fetch(lists, version, part)
@@ -131,10 +130,10 @@ class System:
 
     def write(self, key: str, value: bytes) -> Version:
         draft: Draft = self._codec.draft(key, value, b"", 0, self.thresholds.k, range(self.thresholds.clouds))
-        return self._runner.run("write", self._register(key, len(value)).write(draft), _SECONDS)
+        return self._runner.run("write", self._register(key, len(value)).write(draft))
 
     def read(self, key: str, size: int) -> bytes:
-        found = self._runner.run("read", self._register(key, size).read(Part.VALUE), _SECONDS)
+        found = self._runner.run("read", self._register(key, size).read(Part.VALUE))
         assert found is not None
         return self._codec.value(found.version, found.parts)[0]
 

@@ -33,12 +33,13 @@ from typing import Final
 
 from hybrisfs.cloud_registers.names import ZERO_TIME, Accepted, Ballot, Seen, Time, Version
 from hybrisfs.cloud_registers.register import Draft, Lists, Part, Register
-from hybrisfs.cloud_registers.rounds import Ask, Pause, Protocol, Round, need
+from hybrisfs.cloud_registers.rounds import Ask, Pause, Protocol, Round, Within, need
 
 __all__ = ["KEPT_SECONDS", "WRITE_SECONDS", "write_if"]
 
 WRITE_SECONDS: Final = 60.0
-"""For how long a write may go on."""
+"""For how long the ballots about one version may go on; putting a large value before that takes its time."""
+_SMALL: Final = 64 << 10  # bytes; smaller objects go with the first ballot, in one round
 KEPT_SECONDS: Final = 5 * WRITE_SECONDS
 """How long a version has to have been complete when what is before it is deleted."""
 
@@ -61,17 +62,20 @@ def write_if(
 def _decide(register: Register, draft: Draft, own: Version) -> Protocol[Version | None]:
     """Have the clouds decide on a version of that time, and complete it. None: a later one is complete."""
     names = register.names
+    asks = register.objects(own, draft)
+    if draft.size > _SMALL:
+        yield [Round(asks, need(register.thresholds.quorum))]
+        asks = dict.fromkeys(register.clouds, Ask())
+    yield Within(WRITE_SECONDS)
     round_ = attempt = 0
     wanted = False
     while True:
         ballot = Ballot(round_ + 1, draft.write)
         name = (names.of_ballot(own.time, ballot), b"")
-        asks = (
-            {cloud: Ask(puts=(name,)) for cloud in register.clouds}
-            if attempt
-            else register.objects(own, draft, name)
+        lists = yield from _put_and_list(
+            register, {cloud: Ask(puts=(*ask.puts, name)) for cloud, ask in asks.items()}
         )
-        lists = yield from _put_and_list(register, asks)
+        asks = dict.fromkeys(register.clouds, Ask())
         later = lists.seen.latest_proven()
         if later is not None and later.time > own.time and not wanted:
             return None

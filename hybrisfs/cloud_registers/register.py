@@ -126,28 +126,31 @@ class Register:
 
     # -- reading ---------------------------------------------------------------------------------
 
-    def read(self, part: Part) -> Protocol[Found | None]:
+    def read(self, part: Part, lists: Lists | None = None) -> Protocol[Found | None]:
         """Read the latest version, which may be that the key was deleted; None: it was never written.
+        *lists*: what `collect` has just returned.
 
-        Raises RoundFailedError when it cannot be had, also when it is looked for again and again."""
+        Raises RoundFailedError when it cannot be had, also when it is looked for again and again.
+        """
         attempt, failed = 0, None
         while True:
-            lists = yield from self.collect()
+            if lists is None:
+                lists = yield from self.collect()
             try:
                 return (yield from self.complete(lists, part))
             except RoundFailedError:
                 # It may have been deleted, as there is a later one: then that is the latest the next time.
-                latest = self._latest(lists)
+                latest = self.latest(lists)
                 attempt = attempt + 1 if latest == failed else 1
                 if attempt >= _ATTEMPTS:
                     raise
-                failed = latest
+                failed, lists = latest, None
                 yield Pause(attempt)
 
     def complete(self, lists: Lists, part: Part) -> Protocol[Found | None]:
         """See to it that the latest version in *lists* is complete, and get a part of it. Raises
         RoundFailedError."""
-        version = self._latest(lists)
+        version = self.latest(lists)
         return None if version is None else Found(version, (yield from self._complete(lists, version, part)))
 
     def look(self, version: Version) -> Protocol[Mapping[int, bytes]]:
@@ -178,7 +181,7 @@ class Register:
     def _shows_proof(self, names: Sequence[str]) -> bool:
         return bool(self.names.read(names).proofs)
 
-    def _latest(self, lists: Lists) -> Version | None:
+    def latest(self, lists: Lists) -> Version | None:
         """The latest version that may be complete."""
         proven = lists.seen.latest_proven()
         if not self._counts:
@@ -249,7 +252,7 @@ class Register:
         """Write a version, whatever is there. *at_least*: the number that people see of it, if that is higher
         than what may be complete; the same value may have been written with it before, in vain."""
         lists = yield from self.collect()
-        latest = self._latest(lists)
+        latest = self.latest(lists)
         number = lists.seen.next_number()
         if at_least > (0 if latest is None else latest.time.version):
             number = at_least
@@ -262,10 +265,10 @@ class Register:
             yield from self.prove(version, draft.nonce)
         return version
 
-    def objects(self, version: Version, draft: Draft, *more: tuple[str, bytes]) -> dict[int, Ask]:
-        """What puts the objects of a version on all clouds, and *more* after them."""
+    def objects(self, version: Version, draft: Draft) -> dict[int, Ask]:
+        """What puts the objects of a version on all clouds."""
         name = self.names.of_version(version)
-        return {cloud: Ask(puts=((name, draft.objects(cloud)), *more)) for cloud in self.clouds}
+        return {cloud: Ask(puts=((name, draft.objects(cloud)),)) for cloud in self.clouds}
 
     def prove(self, version: Version, nonce: bytes) -> Protocol[None]:
         """Put the proof of a version, the objects of which a quorum has."""
@@ -275,7 +278,7 @@ class Register:
 
     def is_latest(self, version: Version) -> Protocol[bool]:
         """Whether nothing later than a version is there."""
-        return self._latest((yield from self.collect())) == version
+        return self.latest((yield from self.collect())) == version
 
     def get(self, version: Version, cloud: int) -> Protocol[bytes]:
         """Get a cloud's object. Raises RoundFailedError when it has none that is right."""

@@ -15,7 +15,18 @@ from typing import TypeAlias, TypeVar
 from hybrisfs.dispersal.errors import CloudsUnavailable, FindingKind
 from sync.codec import Buffer
 
-__all__ = ["Answer", "Ask", "Pause", "Protocol", "Read", "Round", "RoundFailedError", "Steps", "need"]
+__all__ = [
+    "Answer",
+    "Ask",
+    "Pause",
+    "Protocol",
+    "Read",
+    "Round",
+    "RoundFailedError",
+    "Steps",
+    "Within",
+    "need",
+]
 
 T = TypeVar("T")
 
@@ -72,6 +83,13 @@ class Pause:
     attempt: int
 
 
+@dataclass(frozen=True, slots=True)
+class Within:
+    """What follows has to be over after so many seconds, in which the machine's sleep counts."""
+
+    seconds: float
+
+
 class RoundFailedError(CloudsUnavailable):
     """No cloud is left that could be asked: of a round that has a `first` only. *kinds* are those of what is
     wrong with the clouds' answers."""
@@ -81,7 +99,7 @@ class RoundFailedError(CloudsUnavailable):
         self.kinds = kinds
 
 
-Steps: TypeAlias = Sequence[Round] | Pause
+Steps: TypeAlias = Sequence[Round] | Pause | Within
 Protocol: TypeAlias = Generator[Steps, Sequence[Mapping[int, Answer]], T]
 """A protocol, which returns a T."""
 

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
+from math import inf
 from random import Random
 from typing import Final, NamedTuple, TypeVar
 
 from backends.store import MAX_PAGE, Store
-from hybrisfs.cloud_registers.rounds import Answer, Ask, Pause, Protocol, Round, RoundFailedError
+from hybrisfs.cloud_registers.rounds import Answer, Ask, Pause, Protocol, Round, RoundFailedError, Within
 from hybrisfs.dispersal import cloud as ports
 from hybrisfs.dispersal.clouds import TIMER, Clouds, Interrupt, OperationLoop
 from hybrisfs.dispersal.errors import CloudsUnavailable, FindingKind
@@ -19,7 +20,7 @@ from hybrisfs.dispersal.ranking import Operation
 from hybrisfs.dispersal.workers import Job
 from hybrisfs.environment import Environment
 
-__all__ = ["Runner"]
+__all__ = ["Runner", "RunnerLimits"]
 
 T = TypeVar("T")
 
@@ -27,6 +28,14 @@ _ATTEMPTS: Final = 3  # of a cloud in a round, when it fails with a passing erro
 _LIST_BYTES: Final = 16 << 10  # that a list counts as, for the latency classes
 _LONGEST_PAUSE: Final = 2.0
 _MOST_LATER: Final = 64 << 20  # bytes that wait in memory for one cloud when their rounds are over
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerLimits:
+    """See `hybrisfs.environment.Limits`."""
+
+    patience: float = 60.0
+    """Seconds in which something of a round has to move."""
 
 
 class _Answered(NamedTuple):
@@ -60,11 +69,12 @@ class _Running:
 
 
 class Runner:
-    """Runs protocols. Thread-safe; blocks for a bounded time only, in which the machine's sleep counts."""
+    """Runs protocols. Thread-safe. A round ends at the latest when nothing of it has moved for a while."""
 
     def __init__(self, clouds: Clouds, environment: Environment) -> None:
         self._clouds = clouds
         self._environment = environment
+        self._patience = environment.limits.of(RunnerLimits).patience
         self._chance: Random = environment.chance()
         self._lock = threading.Lock()
         self._later: dict[int, list[tuple[Job, int]]] = {}  # what was detached, by cloud, with its size
@@ -74,17 +84,21 @@ class Runner:
         best = self._clouds.order("get", size, clouds)
         return [*best, *(cloud for cloud in clouds if cloud not in best)]
 
-    def run(self, what: str, protocol: Protocol[T], seconds: float) -> T:
+    def run(self, what: str, protocol: Protocol[T]) -> T:
         """Run a protocol to its end; *what* it does, for people.
 
-        Raises what it raises, and CloudsUnavailable after so many seconds, or when too few clouds are left.
+        Raises what it raises, and CloudsUnavailable when too few clouds are left, or answer in time.
         """
-        until = self._environment.boot_time() + seconds
+        until = inf
         try:
             steps = next(protocol)
             while True:
                 if isinstance(steps, Pause):
-                    self._pause(steps, until)
+                    self._pause(steps)
+                    steps = protocol.send(())
+                    continue
+                if isinstance(steps, Within):
+                    until = self._environment.boot_time() + steps.seconds
                     steps = protocol.send(())
                     continue
                 try:
@@ -101,15 +115,14 @@ class Runner:
         finally:
             protocol.close()
 
-    def _pause(self, pause: Pause, until: float) -> None:
+    def _pause(self, pause: Pause) -> None:
         most = min(_LONGEST_PAUSE, self._clouds.first_pause * 2 ** min(pause.attempt - 1, 8))
-        left = max(0.0, until - self._environment.boot_time())
-        self._environment.sleep(min(self._chance.uniform(most / 4, most), left))
+        self._environment.sleep(self._chance.uniform(most / 4, most))
 
     def _step(self, what: str, rounds: Sequence[Round], until: float) -> list[Mapping[int, Answer]]:
         running = [_Running(round_) for round_ in rounds]
         left = max(0.0, until - self._environment.boot_time())
-        with OperationLoop[_Answered](self._clouds.operations, left) as loop:
+        with OperationLoop[_Answered](self._clouds.operations, min(left, self._patience)) as loop:
             for position, one in enumerate(running):
                 first = len(one.round.asks) if one.round.first is None else one.round.first
                 self._ask(loop, position, one, one.next(first))

@@ -7,7 +7,7 @@ there, and held against nobody. Nothing moves elsewhere: a container stays on it
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from hybrisfs.cloud_registers.names import Version
 from hybrisfs.cloud_registers.register import Register
@@ -17,8 +17,6 @@ from hybrisfs.dispersal.upkeep import Repair
 from hybrisfs.kv.cloud_store import CloudStore
 
 __all__ = ["CloudMender", "Held"]
-
-_SECONDS: Final = 60.0
 
 
 class Held(NamedTuple):
@@ -44,8 +42,8 @@ class CloudMender:
     def held(self) -> Iterator[Held]:
         """All keys that have values, container by container. Raises HybrisError and CloudsUnavailable."""
         for container in self._store.containers():
-            for key, register, version in self._store.latest(container):
-                yield Held(f"{container}/{key}", register, version)
+            for register, version, metadata in self._store.latest(container):
+                yield Held(f"{container}/{metadata.key}", register, version)
 
     def look_at(self, held: Held, cloud: int) -> Finding | None:
         """What is wrong with a cloud's object; None also when the key has another value by now."""
@@ -64,7 +62,7 @@ class CloudMender:
             failure = f"too little of the value of {held.label} is left to rebuild it"
             return [Repair(cloud, found, None, failure) for cloud, found in wrong.items()]
         try:
-            objects = self._store.codec.rebuild(held.version, good)
+            objects = self._store.keys.codec.rebuild(held.version, good)
         except IntegrityError as error:
             return [Repair(cloud, found, None, str(error)) for cloud, found in wrong.items()]
         repairs = []
@@ -78,7 +76,7 @@ class CloudMender:
     def _get(self, held: Held, cloud: int) -> bytes | Finding:
         what = f"the value of {held.label}"
         try:
-            return self._store.run(what, held.register.get(held.version, cloud), _SECONDS)
+            return self._store.keys.run(what, held.register.get(held.version, cloud))
         except RoundFailedError as error:
             return Finding(next(iter(error.kinds)), str(error), key=held.label)
         except DispersalError as error:
@@ -87,9 +85,7 @@ class CloudMender:
     def _put(self, held: Held, cloud: int, data: bytes) -> str:
         """Why that failed; empty when the cloud has given it back."""
         try:
-            self._store.run(
-                "it was not put back", held.register.put_back(held.version, cloud, data), _SECONDS
-            )
+            self._store.keys.run("it was not put back", held.register.put_back(held.version, cloud, data))
         except CloudsUnavailable as error:
             return "; ".join(error.reasons.values())
         found = self._get(held, cloud)
@@ -97,4 +93,4 @@ class CloudMender:
 
     def _is_latest(self, held: Held) -> bool:
         what = f"{held.label} cannot be read"
-        return self._store.run(what, held.register.is_latest(held.version), _SECONDS)
+        return self._store.keys.run(what, held.register.is_latest(held.version))

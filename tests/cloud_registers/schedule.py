@@ -14,7 +14,7 @@ from typing import Any, Final
 from hybrisfs.cloud_registers.conditional import write_if
 from hybrisfs.cloud_registers.names import Names, Version
 from hybrisfs.cloud_registers.register import Draft, Found, Part, Register
-from hybrisfs.cloud_registers.rounds import Answer, Ask, Pause, Protocol, Round, RoundFailedError
+from hybrisfs.cloud_registers.rounds import Answer, Ask, Pause, Protocol, Round, RoundFailedError, Within
 from hybrisfs.cloud_registers.thresholds import Thresholds
 from tests.kv.linearizability import Operation, deleted, read, replaced, unless, wrote
 
@@ -161,7 +161,7 @@ class Client:
     def _go_on(self, step: Callable[[], Any]) -> None:
         try:
             steps = step()
-            while isinstance(steps, Pause):
+            while isinstance(steps, Pause | Within):
                 steps = self.protocol.send(())
         except StopIteration as end:
             self.result, self.is_over = end.value, True

@@ -6,7 +6,7 @@ from typing import Any
 
 from hybrisfs.cloud_registers.names import Version
 from hybrisfs.cloud_registers.register import Part, Register
-from hybrisfs.cloud_registers.rounds import Answer, Pause, Protocol
+from hybrisfs.cloud_registers.rounds import Answer, Pause, Protocol, Within
 from hybrisfs.cloud_registers.thresholds import POWERSTORE, Thresholds
 from tests.cloud_registers.schedule import NAMES, Cloud, Whole, requests_of
 
@@ -20,7 +20,7 @@ def ask(clouds: list[Cloud], protocol: Protocol[Any], answering: set[int]) -> An
         steps = next(protocol)
         while True:
             answers = []
-            assert not isinstance(steps, Pause)
+            assert not isinstance(steps, Pause | Within)
             for one in steps:
                 found = {}
                 for number, question in one.asks.items():

@@ -5,20 +5,27 @@ from __future__ import annotations
 
 import os
 import random
+import struct
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import count
+from pathlib import Path
 from typing import Final
 
 import pytest
 
+from backends.webdav import WebDavStore
 from hybrisfs.cloud_registers.conditional import KEPT_SECONDS
+from hybrisfs.cloud_registers.runner import RunnerLimits
+from hybrisfs.dispersal.engine import Cloud, Engine
 from hybrisfs.dispersal.errors import CloudsUnavailable, IntegrityError
 from hybrisfs.dispersal.ranking import Timing
+from hybrisfs.environment import Environment, Limits
 from hybrisfs.errors import UsageError
 from hybrisfs.kv.cloud_mend import CloudMender
+from hybrisfs.kv.cloud_objects import Metadata
 from hybrisfs.kv.cloud_place import CloudPlace
 from hybrisfs.kv.cloud_store import CloudStore
 from hybrisfs.kv.containers import ANYBODY, Key
@@ -31,7 +38,9 @@ from hybrisfs.kv.errors import (
 )
 from hybrisfs.kv.record import ABSENT, MAX_VALUE, PRESENT, Condition
 from sync import OneKey
-from tests.dispersal.fakes import CALM, HASTY, Cluster
+from tests.backends.faulty_server import FaultyProxy
+from tests.backends.servers import FixedCredentials, wsgidav
+from tests.dispersal.fakes import CALM, HASTY, SEALER, TABLES, Cluster
 from tests.kv.linearizability import (
     Operation,
     deleted,
@@ -72,6 +81,13 @@ class Rig(Cluster):
         for store in self.opened:
             store.close()
 
+    @property
+    def box(self) -> str:
+        """What the names of all objects of the container begin with."""
+        known = self.store._find("box")
+        assert known is not None
+        return self.store.keys.names.of_container(known.id.hex())
+
     @contextmanager
     def counting(self) -> Iterator[dict[str, int]]:
         """How many requests of each kind each cloud gets at the most."""
@@ -94,9 +110,9 @@ class Rig(Cluster):
     def clear(self) -> None:
         """What was overwritten is deleted now."""
         self.rest()
-        overwritten = self.store._overwritten
+        overwritten = self.store.keys.overwritten
         for _, prefix, version in list(overwritten._waiting):
-            self.store._clear(prefix, version)
+            self.store.keys._clear(prefix, version)
 
 
 @pytest.mark.parametrize("wish", PLACES)
@@ -347,7 +363,7 @@ def test_a_value_that_is_lost_is_not_looked_for_for_long() -> None:
     with Rig(timing=HASTY) as rig:
         rig.store.put("box", "key", b"value")
         rig.rest()
-        prefix = rig.store._names.of_container((rig.store._inner("box") or b"").hex())
+        prefix = rig.box
         for store in rig.stores:
             for name in [name for name in store.objects if name.startswith(prefix) and store.objects[name]]:
                 del store.objects[name]
@@ -409,7 +425,7 @@ def test_what_is_overwritten_is_deleted(wish: str) -> None:
 def _keys(rig: Rig) -> list[str]:
     """The objects of the registers in the container, on all clouds."""
     rig.rest()
-    prefix = rig.store._names.of_container((rig.store._inner("box") or b"").hex())
+    prefix = rig.box
     return [name for store in rig.stores for name in store.objects if name.startswith(prefix)]
 
 
@@ -418,7 +434,7 @@ def test_nothing_is_deleted_before_it_is_time() -> None:
     with Rig() as rig:
         rig.store.put("box", "key", b"one")
         rig.store.put("box", "key", b"two")
-        waiting = list(rig.store._overwritten._waiting)
+        waiting = list(rig.store.keys.overwritten._waiting)
         assert next(moment) == 0
         began = rig.engine.environment.boot_time()
         assert all(due > began + KEPT_SECONDS - 60 for due, _, _ in waiting)
@@ -478,6 +494,88 @@ def test_what_cannot_be_put_back_is_named() -> None:
         rig.store.put("box", "key", b"other")
         assert mender.mend(held, range(5)) == []
         assert mender.look_at(held, 2) is None
+
+
+def test_lists_that_come_often_remember_what_is_overwritten_once() -> None:
+    with Rig() as rig:
+        for value in (b"one", b"two"):
+            rig.store.put("box", "key", value)
+        there = rig.open()
+        for _ in range(5):
+            there.list("box")
+        assert len(there.keys.overwritten._waiting) == 1
+
+
+# -- members that lie -----------------------------------------------------------------------------------
+
+
+def damage(rig: Rig, container: bytes, key: str, metadata: bytes) -> None:
+    """Write what no correct device writes, as a member can."""
+    keys = rig.store.keys
+    draft = keys.codec.draft(key, b"", b"", 0, 2, rig.place.clouds)
+    sealed = keys.codec._sealer.seal(draft.write, metadata)
+    head = struct.pack(">BHH", 1, len(metadata), len(sealed)) + sealed
+    draft.size, draft.verifier, draft.objects = len(head), keys.names.verifier(head), lambda _: head
+    keys.run("", keys._register(container, key).write(draft))
+
+
+def test_what_a_member_damages_hides_no_other_key_and_no_other_container() -> None:
+    with Rig() as rig:
+        rig.store.put("box", "key", b"value")
+        rig.store.create_container("other")
+        known = rig.store._find("box")
+        assert known is not None
+        damage(rig, known.id, "damaged", b"no metadata")
+        damage(rig, b"", "another", Metadata(0, "another", value=b"no id").encode())
+        damage(rig, b"", "third", b"no metadata")
+        there = rig.open()
+        assert there.containers() == ["box", "other"]
+        assert [one.key for one in there.list("box")] == ["key"]
+        assert [one.label for one in CloudMender(there).held()] == ["box/key"]
+        with pytest.raises(IntegrityError):
+            there.get("box", "damaged")
+        with pytest.raises(NoSuchContainerError):
+            there.get("another", "key")
+        there.put("box", "damaged", b"right")
+        assert rig.store.get("box", "damaged").value == b"right"
+
+
+# -- room, and slow lines -------------------------------------------------------------------------------
+
+
+def test_large_values_are_read_only_when_there_is_room_for_them() -> None:
+    with Rig() as rig, ThreadPoolExecutor(1) as pool:
+        rig.store.put("box", "key", os.urandom(4 << 20))
+        rig.rest()
+        listed = threading.Semaphore(0)
+        for store in rig.stores:
+            store.before_list = listed.release
+        with rig.store.keys.rooms.taken([1 << 30]):
+            reading = pool.submit(rig.store.get, "box", "key")
+            for _ in rig.stores:
+                listed.acquire()
+            rig.rest()
+            assert not any("get_range" in store.requests[-3:] for store in rig.stores)
+            assert not reading.done()
+        assert len(reading.result().value) == 4 << 20
+
+
+def test_what_takes_long_is_read_while_it_moves(tmp_path: Path) -> None:
+    """30 MB at 3.6 Mbit/s must not be a value that can be stored and never read."""
+    patience, rate = 2.0, 500_000
+    value = os.urandom(int(2 * patience * rate))
+    with wsgidav(tmp_path) as server, FaultyProxy(server.address) as proxy:
+        far = WebDavStore(server.url(authority=proxy.authority), FixedCredentials(server.secrets))
+        far.initialise()
+        environment = Environment(limits=Limits(RunnerLimits(patience)))
+        with closing(Engine([Cloud(0, "far", far)], 0, SEALER, TABLES, environment=environment)) as engine:
+            place = CloudPlace.wished("clouds", [0], 0)
+            with closing(CloudStore(place, engine, KEY, OneKey(b"e" * 32), ANYBODY)) as store:
+                store.create_container("box")
+                store.put("box", "key", value)
+                proxy.answer_rate = rate
+                assert store.get("box", "key").value == value
+                assert engine.health()[0].state == "ok"
 
 
 # -- histories ------------------------------------------------------------------------------------------

@@ -212,6 +212,34 @@ def stop_at(which: str) -> Callable[[str, int, int], None]:
     return step
 
 
+class Slow:
+    """A value that is there only when something else has happened."""
+
+    size = 5
+
+    def __init__(self, before: Callable[[], object]) -> None:
+        self._before = before
+
+    def read(self) -> bytes:
+        self._before()
+        return b"value"
+
+
+def test_a_write_that_took_longer_than_a_move_is_not_acknowledged(stores: Stores) -> None:
+    """It goes to what nobody reads any more."""
+    source, target = stores.of("here"), stores.of("there")
+    source.create_container(BOX)
+    user = stores.of("here")
+    assert isinstance(user, CloudStore)
+    user.put(BOX, "before", b"value")
+    with pytest.raises(HybrisError, match=r"not known whether this was written.*moved at the same time"):
+        user.put(BOX, "key", Slow(lambda: migrate(BOX, source, target, quiet)))
+    assert [one.key for one in target.list(BOX)] == ["before"]
+    source.create_container("other")
+    user.put("other", "key", Slow(user.wait_for_others))
+    assert user.get("other", "key").value == b"value"
+
+
 def test_a_condition_holds_after_a_move(stores: Stores, way: tuple[str, str]) -> None:
     source, target = map(stores.of, way)
     source.put(BOX, "lock", b"mine", ABSENT)

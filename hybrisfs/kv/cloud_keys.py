@@ -1,0 +1,337 @@
+"""The keys of containers on one set of clouds: each is a register (`hybrisfs.cloud_registers`).
+
+A key that was deleted leaves a version that says so, for ever: without it, a cloud that was away could bring
+back an earlier value. What is overwritten stays for `conditional.KEPT_SECONDS`; then the device that has
+overwritten it deletes it. If that device does not get to it, the next write of the key or the next list of
+the container does.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, NamedTuple, TypeVar
+
+from blake3 import blake3
+
+from hybrisfs.cloud_registers.conditional import KEPT_SECONDS, write_if
+from hybrisfs.cloud_registers.names import Names, Version
+from hybrisfs.cloud_registers.register import Draft, Found, Part, Register
+from hybrisfs.cloud_registers.rounds import Answer, Protocol, RoundFailedError
+from hybrisfs.cloud_registers.runner import Runner
+from hybrisfs.cloud_registers.snapshot import erase, take_snapshot
+from hybrisfs.dispersal.engine import Engine
+from hybrisfs.dispersal.errors import CloudsUnavailable, DispersalError, IntegrityError, UnreadableHereError
+from hybrisfs.environment import Environment
+from hybrisfs.errors import HybrisError, UsageError
+from hybrisfs.kv.cloud_objects import Metadata, ObjectCodec
+from hybrisfs.kv.cloud_place import CloudPlace
+from hybrisfs.kv.containers import KeyFacts, Source
+from hybrisfs.kv.errors import ConditionNotMetError
+from hybrisfs.kv.record import PRESENT, Condition, Timestamp, encode_key
+from hybrisfs.kv.rooms import Rooms, content_of, size_of
+from hybrisfs.kv.seal import STORE_ID_SIZE, ValueSealer
+from hybrisfs.registers.entries import MAX_ATTRIBUTES
+from sync.seal import SealKeys
+
+__all__ = ["CloudKeys", "Latest", "facts_of", "timestamp_of"]
+
+log = logging.getLogger(__name__)
+
+_LOOKS_AT_ONCE: Final = 16
+_LISTS: Final = 4  # attempts
+_CLEAR_SECONDS: Final = 10.0  # between two looks
+
+T = TypeVar("T")
+
+
+class Latest(NamedTuple):
+    """The latest version of a key, and what its objects say."""
+
+    register: Register
+    version: Version
+    metadata: Metadata
+
+
+class _RefusedError(Exception):
+    """The latest version is not as a condition says."""
+
+    def __init__(self, found: Version | None) -> None:
+        super().__init__()
+        self.found = found
+
+
+class _Current(NamedTuple):
+    """What a condition looks at, see `record.Current`."""
+
+    sn: int
+    timestamp: Timestamp
+    live: bool
+    size: int
+
+
+class CloudKeys:
+    """The keys on one set of clouds, by the ids of their containers. Thread-safe. Linearizable.
+
+    Methods raise CloudsUnavailable when fewer clouds answer than are needed.
+    """
+
+    def __init__(self, place: CloudPlace, engine: Engine, key: bytes, epochs: SealKeys) -> None:
+        """*key* names objects and proves that a member has made them, *epochs* has the keys that seal
+        them."""
+        environment = engine.environment
+        store = blake3(place.url.encode(), key=blake3(b"hybrisfs cloud stores", key=key).digest())
+        self.store_id: Final = store.digest(STORE_ID_SIZE)
+        self.place: Final = place
+        self.names: Final = Names(key, self.store_id)
+        self.codec: Final = ObjectCodec(self.names, ValueSealer(key, self.store_id, epochs), environment)
+        self.rooms: Final = Rooms()
+        self.overwritten: Final = Overwritten(environment, self._clear)
+        self._clouds = engine.clouds
+        self._runner = Runner(engine.clouds, environment)
+        self._time_ns = environment.time_ns
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def write(
+        self,
+        container: bytes,
+        key: str,
+        label: str,
+        value: bytes | Source | None,
+        condition: Condition | None,
+        attributes: bytes,
+    ) -> Timestamp:
+        """Write a value, None: delete the key, which people call *label*. Raises ConditionNotMetError, and
+        UsageError."""
+        if condition is not None and condition.version:
+            raise UsageError(
+                "a version is no condition here",
+                "on the clouds, two values written at the same time may have one version",
+                "kv put --if-match TAG names one value; kv list shows its tag.",
+            )
+        if len(attributes) > MAX_ATTRIBUTES:
+            raise UsageError("the attributes are too large", f"they have at most {MAX_ATTRIBUTES:,} bytes")
+        with self.rooms.taken([size_of(value)]):
+            register = self._register(container, key, size_of(value) // self.place.thresholds.k)
+            draft = self._draft(key, content_of(value), attributes, self._time_ns() // 1_000_000)
+            version = self._carry_out(label, register, draft, condition)
+        self.overwritten.add(register.names.prefix, version)
+        return timestamp_of(version)
+
+    def copy(self, container: bytes, key: str, label: str, value: bytes | None, facts: KeyFacts) -> None:
+        """Write a value with the version, the time and the attributes that it has elsewhere; None: delete it.
+        What a later one has been written to stays."""
+        with self.rooms.taken([len(value or b"")]):
+            draft = self._draft(key, value, facts.attributes, facts.written)
+            protocol = self._register(container, key).write(draft, facts.timestamp.sn)
+            self.run(f"{label} was not copied", protocol)
+
+    def _draft(self, key: str, value: bytes | None, attributes: bytes, written: int) -> Draft:
+        return self.codec.draft(key, value, attributes, written, self.place.thresholds.k, self.place.clouds)
+
+    def _carry_out(
+        self, label: str, register: Register, draft: Draft, condition: Condition | None
+    ) -> Version:
+        def check(found: Version | None) -> None:
+            if condition is not None and not condition.holds(_current(found)):
+                raise _RefusedError(found)
+
+        protocol = register.write(draft) if condition is None else write_if(register, draft, check)
+        try:
+            return self.run(f"{label} was not written", protocol)
+        except CloudsUnavailable as error:
+            if draft.exposed:
+                raise HybrisError(
+                    "it is not known whether this was written", str(error), "Read the key to see."
+                ) from error
+            raise
+        except _RefusedError as refused:
+            current = _current(refused.found)
+            if refused.found is not None and current is not None:
+                current = current._replace(size=self._size(register, refused.found))
+            raise ConditionNotMetError(label, condition or PRESENT, current) from None
+
+    def _size(self, register: Register, version: Version) -> int:
+        """The size of a value that is in the way; 0 when it was overwritten since."""
+        metadata = self._look(register, version) if version.live else None
+        return 0 if metadata is None else metadata.size
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def read(self, container: bytes, key: str, label: str, part: Part) -> Found | None:
+        """The latest version of a key; None when it has no value."""
+        register, what = self._register(container, key), f"{label} cannot be read"
+        with self.rooms.taken([0]):
+            lists = self.run(what, register.collect())
+        latest = register.latest(lists)
+        if latest is None:
+            return None
+        with self.rooms.taken([latest.size * latest.needed if part is Part.VALUE else 0]):
+            found = self.run(what, register.read(part, lists))
+        return found if found is not None and found.version.live else None
+
+    def listed(self, container: bytes) -> Sequence[KeyFacts]:
+        """All keys of a container with values, in order, as of one moment."""
+        found = [facts_of(one.version, one.metadata) for one in self.snapshot(container)]
+        return sorted(found, key=lambda one: one.key.encode())
+
+    def snapshot(self, container: bytes, *, for_a_move: bool = False) -> Sequence[Latest]:
+        """The keys of a container that have values, as of one moment; with *for_a_move* those that have none
+        any more, too, and each as of a moment of its own."""
+        prefix = self.names.of_container(container.hex())
+        what = "the keys of a container cannot be listed"
+        with ThreadPoolExecutor(_LOOKS_AT_ONCE, "kv-list") as pool:
+            for _ in range(_LISTS):
+                snapshot = take_snapshot(
+                    self._register_at,
+                    prefix,
+                    lambda one: self._divide(container, one),
+                    steady=not for_a_move,
+                )
+                found, crowded = self.run(what, snapshot)
+                for name, version in crowded.items():
+                    self.overwritten.add(name, version)
+                wanted = [
+                    (self._register_at(name), version)
+                    for name, version in found.items()
+                    if version.live or for_a_move
+                ]
+                looks = list(pool.map(self._look_safely, *zip(*wanted, strict=True))) if wanted else []
+                if None not in looks:
+                    return [
+                        Latest(*one, metadata)
+                        for one, metadata in zip(wanted, looks, strict=True)
+                        if isinstance(metadata, Metadata)
+                    ]
+        raise HybrisError(what, "others write to it all the time", "Try again.")
+
+    def _divide(self, container: bytes, answer: Answer) -> dict[str, Answer]:
+        registers = self.names.registers(container.hex(), answer.names)
+        return {prefix: Answer(tuple(names)) for prefix, names in registers.items()}
+
+    def _look_safely(self, register: Register, version: Version) -> Metadata | IntegrityError | None:
+        """See `_look`; what no correct device has written is left out of lists, so that a member that lies
+        hides one key and not all of them."""
+        try:
+            return self._look(register, version)
+        except UnreadableHereError:
+            raise
+        except IntegrityError as error:
+            log.warning("a key is left out of a list: what a member has written there is damaged: %s", error)
+            return error
+
+    def _look(self, register: Register, version: Version) -> Metadata | None:
+        """What a version says of itself; None when it was overwritten and deleted since."""
+        known = self.codec.known(version)
+        if known is not None:
+            return known
+        try:
+            parts = self.run("a key cannot be read", register.look(version))
+        except RoundFailedError:
+            return None
+        return self.codec.metadata(version, next(iter(parts.values())))
+
+    def run(self, what: str, protocol: Protocol[T]) -> T:
+        """See `Runner.run`."""
+        return self._runner.run(what, protocol)
+
+    # -- the end of keys -------------------------------------------------------------------------
+
+    def erase(self, container: bytes, label: str) -> None:
+        """Delete all that a container holds from the clouds that the volume still has."""
+        prefix = self.names.of_container(container.hex())
+        for cloud in self.place.clouds:
+            if cloud in self._clouds:
+                self.run(f"{label} was not deleted", erase(prefix, cloud))
+
+    def _clear(self, prefix: str, version: Version) -> None:
+        for cloud in self.place.clouds:
+            protocol = self._register_at(prefix).clear(version, cloud)
+            try:
+                self.run("what was overwritten was not deleted", protocol)
+            except (HybrisError, DispersalError) as error:
+                log.info("it stays until the next write: %s", error)
+
+    def close(self) -> None:
+        """End the background work. Idempotent."""
+        self.overwritten.close()
+
+    # -- registers -------------------------------------------------------------------------------
+
+    def _register(self, container: bytes, key: str, size: int = 0) -> Register:
+        return self._register_at(self.names.of_register(container.hex(), encode_key(key)).prefix, size)
+
+    def _register_at(self, prefix: str, size: int = 0) -> Register:
+        order = self._runner.order(self.place.clouds, size)
+        return Register(self.names.at(prefix), order, self.place.thresholds, self.codec)
+
+
+class Overwritten:
+    """Deletes what is before versions that have been complete for long enough, in a thread of its own."""
+
+    def __init__(self, environment: Environment, clear: Callable[[str, Version], None]) -> None:
+        """*clear* deletes what is before a version of the register with this prefix."""
+        self._clock = environment.boot_time
+        self._wait = environment.wait
+        self._clear = clear
+        self._changed = threading.Condition()
+        self._waiting: deque[tuple[float, str, Version]] = deque()
+        self._known: set[tuple[str, Version]] = set()  # those that wait
+        self.is_closed = False
+        self._thread: threading.Thread | None = None
+
+    def add(self, prefix: str, version: Version) -> None:
+        """The version is complete now."""
+        with self._changed:
+            if self.is_closed or (prefix, version) in self._known:
+                return
+            self._known.add((prefix, version))
+            self._waiting.append((self._clock() + KEPT_SECONDS, prefix, version))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="kv-overwritten", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            due: dict[str, Version] = {}
+            with self._changed:
+                self._wait(self._changed, lambda: self.is_closed, _CLEAR_SECONDS)
+                if self.is_closed:
+                    return
+                while self._waiting and self._waiting[0][0] <= self._clock():
+                    _, prefix, version = self._waiting.popleft()
+                    self._known.discard((prefix, version))
+                    due[prefix] = version
+            for prefix, version in due.items():
+                self._clear(prefix, version)
+                if self.is_closed:
+                    return
+
+    def close(self) -> None:
+        """End the thread. Idempotent."""
+        with self._changed:
+            self.is_closed = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+
+
+def timestamp_of(version: Version) -> Timestamp:
+    """What people and programs call a version by."""
+    return Timestamp(version.time.version, version.write)
+
+
+def _current(version: Version | None) -> _Current | None:
+    """What a condition looks at."""
+    if version is None:
+        return None
+    return _Current(version.time.version, timestamp_of(version), version.live, 0)
+
+
+def facts_of(version: Version, metadata: Metadata) -> KeyFacts:
+    """What there is to know of a version."""
+    return KeyFacts(metadata.key, metadata.size, timestamp_of(version), metadata.written, metadata.attributes)
