@@ -282,8 +282,9 @@ def measure(root: Path, samples: int, rounds: int, page: Page, console: Console)
 
 
 _NOTES: Final = [
-    "PoWerStore has 3t+1 clouds, PASIS 4t+1, of which t may lie; ABD has 2t+1, of which none may: its least, "
-    "which flatters it. All seal values and name objects as the product does. Values do not compress.",
+    "PoWerStore has 3t+1 clouds and PASIS 4t+1; t of them may lie. ABD has 2t+1, the fewest that it works "
+    "with, and none of them may lie: this flatters ABD. All seal values and name objects as the product "
+    "does. Values do not compress.",
     "The clouds are folders of this machine, and a client is a thread: with many clients this machine's "
     "processors are the limit, not the lines.",
 ]

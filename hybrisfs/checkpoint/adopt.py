@@ -19,12 +19,12 @@ is complete; the rest is found again.
 
 What always holds (tests/checkpoint/test_adopt.py):
 
-1. Only a checkpoint is taken in that this device or its inviter has signed, or that the inviter names. When
-   the inviter is no member (a recovery kit, or removed), the signature of any member is enough.
-2. None is taken in of which nothing is lacking here. The names of updates in its index show that; vectors do
-   not. Branches get other names when a fork comes to light, so that a vector may seem to cover what the log
-   lacks, and to lack what it has. The log forgets no name: so no device takes in a checkpoint twice, nor one
-   that it has stated.
+1. Only a checkpoint is taken in that this device or its inviter has signed, or that the inviter names. If
+   the inviter is not a member (a recovery kit, or removed), the signature of any member is enough.
+2. A checkpoint is not taken in when the log has all of it. The names of updates in its index show that;
+   vectors do not. Branches get other names when a fork comes to light, so that a vector may seem to cover
+   what the log lacks, and to lack what it has. The log forgets no name: so no device takes in a checkpoint
+   twice, nor one that it has stated.
 3. Others may name what they like: each root costs one look in 300 seconds.
 """
 
@@ -94,7 +94,7 @@ class AdoptionMachine:
         self._read_again: dict[bytes, float] = {}  # names of roots -> when to look at them again
         self._offered: set[bytes] = set()
         self._lacking: dict[bytes, float] = {}  # names of roots -> since when something of them is lacking
-        self._complete: set[bytes] = set()  # snapshots of which nothing is lacking, nor ever will be
+        self._complete: set[bytes] = set()  # snapshots that the log has all of, for ever
 
     def offered(self, root: bytes) -> None:
         """A device says that the updates lacking here begin below the checkpoint with this root."""

@@ -18,12 +18,13 @@ Plain writes do not take part. One that comes between 1 and 4 takes a higher num
 takes place just before it, at a moment after 1, as it was not complete then.
 
 What is before a later version that is complete may be deleted (`Register.clear`), also ballots. Then an
-earlier proposer would not see a decision. So nothing is deleted until that version has been complete for much
-longer than a conditional write may take: `KEPT_SECONDS` and `WRITE_SECONDS`. That is the one place where the
-clocks of devices matter: that they go about as fast.
+earlier proposer would not see a decision. So nothing is deleted until that version has been complete for
+much longer than the ballots of a conditional write may take: `KEPT_SECONDS` and `WRITE_SECONDS`. This needs
+clocks that go about as fast, and no clocks that agree.
 
-Not wait-free: while others write the same key under conditions, they may go on overtaking. No protocol over
-registers can do better; somebody gets on all the same, as waits grow at random.
+Conditional writes are not wait-free: others that write the same key under conditions may overtake one again
+and again. No protocol over registers can promise more. In practice one of them succeeds, because their
+pauses grow at random.
 """
 
 from __future__ import annotations
