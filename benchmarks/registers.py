@@ -36,6 +36,7 @@ from benchmarks.report import RESULTS, terminal
 from benchmarks.targets import Target
 from benchmarks.ycsb import DelayedStore
 from hybrisfs.cloud_registers.names import Names, Version
+from hybrisfs.cloud_registers.reading import read
 from hybrisfs.cloud_registers.register import Draft, Found, Lists, Part, Register
 from hybrisfs.cloud_registers.rounds import Ask, Protocol, Round, need
 from hybrisfs.cloud_registers.runner import Runner
@@ -93,7 +94,7 @@ class FullWriteBack(Register):
         (whole,) = list(parts.values())[:1]
         back = Ask(puts=((self.names.of_version(version), whole),))
         yield [Round(dict.fromkeys(self.clouds, back), need(self.thresholds.quorum))]
-        return Found(version, parts)
+        return Found(version, parts, is_only=True)
 
 
 class System:
@@ -133,7 +134,7 @@ class System:
         return self._runner.run("write", self._register(key, len(value)).write(draft))
 
     def read(self, key: str, size: int) -> bytes:
-        found = self._runner.run("read", self._register(key, size).read(Part.VALUE))
+        found = self._runner.run("read", read(self._register(key, size), Part.VALUE))
         assert found is not None
         return self._codec.value(found.version, found.parts)[0]
 

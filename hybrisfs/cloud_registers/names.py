@@ -1,17 +1,19 @@
 r"""The names of the objects of a register: the clouds run no code, so lists of names are all that they tell.
 
     name    atomic/STORE/CONTAINER/KEY/RECORD
+            atomic/STORE/transactions/COMMITMENT/RECORD
 
-STORE is the id of the store, CONTAINER and KEY are keyed hashes (16 bytes each) in hex. RECORD is this, in
-the base 32 that keeps the order (RFC 4648, 7), in lower case and without padding:
+STORE is the id of the store, CONTAINER and KEY are keyed hashes (16 bytes each) in hex. COMMITMENT, in hex,
+is the one that all versions of a transaction have. RECORD is this, in the base 32 that keeps the order (RFC
+4648, 7), in lower case and without padding:
 
     bytes   field
     6       2^48 - 1 less the number             \
     8       2^64 - 1 less the writer              > the time, inverted: the newest name comes first
     3       2^24 - 1 less the step               /
     1       kind
-    a version (kinds 1 and 2), and a proof of writing (kind 3):
-    8       write: a random number that no other version of the store has
+    a version (kinds 1, 2 and 6), a proof of writing (kinds 3 and 7), and a void one (kind 8):
+    8       write: a random number that no other value of the store has
     1       k: how many clouds have to give their objects for the value; 0: the key was deleted
     4       size of each cloud's object in bytes
     16      verifier: keyed hash of the metadata in the objects, which have the hashes of the shares
@@ -26,7 +28,9 @@ the base 32 that keeps the order (RFC 4648, 7), in lower case and without paddin
     16      keyed hash of what is before, and of the rest of the name
 
 Versions of kind 1 count by the clouds that have them (PASIS). Those of kind 2 count when there is a proof of
-writing (PoWerStore): the nonce, which the writer reveals when a quorum of clouds has the objects.
+writing (PoWerStore), kind 3: the nonce, which the writer reveals when a quorum of clouds has the objects.
+Those of kind 6 are of a transaction (`transaction`), with proofs of kind 7; one that got its time, of a
+transaction that does not take place, is void.
 
 A name that is hashed with the key of the volume was given by a member. So a cloud can hide names, or show
 them again when they were deleted; it cannot make any (validating timestamps, PASIS 4.2.3).
@@ -39,6 +43,7 @@ import re
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Final, NamedTuple
 
 from blake3 import blake3
@@ -52,6 +57,7 @@ __all__ = [
     "ZERO_TIME",
     "Accepted",
     "Ballot",
+    "Kind",
     "Names",
     "RegisterNames",
     "Seen",
@@ -73,11 +79,11 @@ _BALLOT: Final = struct.Struct(">IQ")
 _ACCEPTED: Final = struct.Struct(">IQQ16s")
 _DIGITS: Final = re.compile(r"[0-9a-v]+")
 _MOST_DIGITS: Final = 128
-_COUNTED: Final = 1
-_TO_BE_PROVEN: Final = 2
 _PROOF: Final = 3
 _PREPARED: Final = 4
 _ACCEPTANCE: Final = 5
+_JOINT_PROOF: Final = 7
+_VOID: Final = 8
 
 
 class Time(NamedTuple):
@@ -105,6 +111,17 @@ ZERO_TIME: Final = Time(0, 0, 0)
 """That of a register that nobody has written."""
 
 
+class Kind(IntEnum):
+    """What makes a version complete; the kind of its record."""
+
+    COUNTED = 1
+    """The clouds that have it."""
+    PROVEN = 2
+    """A proof."""
+    JOINT = 6
+    """A proof, too: it is of a transaction, all versions of which have one commitment."""
+
+
 class Version(NamedTuple):
     """What a name tells of a version."""
 
@@ -114,7 +131,7 @@ class Version(NamedTuple):
     size: int
     verifier: bytes
     commitment: bytes
-    to_be_proven: bool = True
+    kind: Kind = Kind.PROVEN
 
     @property
     def live(self) -> bool:
@@ -154,6 +171,8 @@ class Seen:
     versions: set[Version] = field(default_factory=set)
     proofs: dict[Version, bytes] = field(default_factory=dict)
     """The nonces of the versions that are proven."""
+    void: set[Version] = field(default_factory=set)
+    """Of those that got their times, the ones that do not take place."""
     ballots: dict[Time, set[Ballot]] = field(default_factory=dict)
     """Those that were begun, by the time that they are about."""
     accepted: dict[Time, set[Accepted]] = field(default_factory=dict)
@@ -171,6 +190,7 @@ class Seen:
         """Add what another list has shown."""
         self.versions |= other.versions
         self.proofs |= other.proofs
+        self.void |= other.void
         for time, ballots in other.ballots.items():
             self.ballots.setdefault(time, set()).update(ballots)
         for time, accepted in other.accepted.items():
@@ -232,12 +252,16 @@ class RegisterNames:
 
     def of_version(self, version: Version) -> str:
         """The name of a version's object, on each cloud."""
-        kind = _TO_BE_PROVEN if version.to_be_proven else _COUNTED
-        return self._name(version.time, kind, _versioned(version, version.commitment))
+        return self._name(version.time, version.kind, _versioned(version, version.commitment))
 
     def of_proof(self, version: Version, nonce: bytes) -> str:
         """The name of the object that proves a version written."""
-        return self._name(version.time, _PROOF, _versioned(version, nonce))
+        kind = _JOINT_PROOF if version.kind is Kind.JOINT else _PROOF
+        return self._name(version.time, kind, _versioned(version, nonce))
+
+    def of_void(self, version: Version) -> str:
+        """The name of the object that says that a version of a transaction does not take place."""
+        return self._name(version.time, _VOID, _versioned(version, version.commitment))
 
     def of_ballot(self, time: Time, ballot: Ballot) -> str:
         """The name of the object that begins a ballot about what has this time."""
@@ -247,6 +271,11 @@ class RegisterNames:
         """The name of the object that says what a proposer wants."""
         record = _ACCEPTED.pack(*accepted.ballot, accepted.write, accepted.nonce)
         return self._name(time, _ACCEPTANCE, record)
+
+    def of_transaction(self, commitment: bytes) -> RegisterNames:
+        """The names of the register that says what becomes of a transaction."""
+        store = self.prefix[: self.prefix.index("/", len(OBJECT_PREFIX)) + 1]
+        return RegisterNames(f"{store}transactions/{commitment.hex()}/", self._key)
 
     def time_of(self, name: str) -> Time | None:
         """The time of whatever object; None for a name that no member has given."""
@@ -296,13 +325,17 @@ def _time(body: bytes) -> Time:
 def _read(body: bytes, seen: Seen) -> None:
     time, kind, record = _time(body), body[_TIME.size], body[_TIME.size + 1 :]
     match kind:
-        case _ if kind in (_COUNTED, _TO_BE_PROVEN, _PROOF) and len(record) == _VERSION.size:
+        case Kind.COUNTED | Kind.PROVEN | Kind.JOINT if len(record) == _VERSION.size:
             write, k, size, verifier, last = _VERSION.unpack(record)
-            if kind == _PROOF:
-                version = Version(time, write, k, size, verifier, commitment_to(last))
-                seen.proofs[version] = last
-            else:
-                seen.versions.add(Version(time, write, k, size, verifier, last, kind == _TO_BE_PROVEN))
+            seen.versions.add(Version(time, write, k, size, verifier, last, Kind(kind)))
+        case _ if kind in (_PROOF, _JOINT_PROOF) and len(record) == _VERSION.size:
+            write, k, size, verifier, last = _VERSION.unpack(record)
+            proven = Kind.JOINT if kind == _JOINT_PROOF else Kind.PROVEN
+            version = Version(time, write, k, size, verifier, commitment_to(last), proven)
+            seen.proofs[version] = last
+        case _ if kind == _VOID and len(record) == _VERSION.size:
+            write, k, size, verifier, last = _VERSION.unpack(record)
+            seen.void.add(Version(time, write, k, size, verifier, last, Kind.JOINT))
         case _ if kind == _PREPARED and len(record) == _BALLOT.size:
             seen.ballots.setdefault(time, set()).add(Ballot(*_BALLOT.unpack(record)))
         case _ if kind == _ACCEPTANCE and len(record) == _ACCEPTED.size:

@@ -42,14 +42,12 @@ from enum import Enum
 from typing import Final, NamedTuple
 from typing import Protocol as Interface
 
-from hybrisfs.cloud_registers.names import RegisterNames, Seen, Time, Version, commitment_to
-from hybrisfs.cloud_registers.rounds import Answer, Ask, Pause, Protocol, Read, Round, RoundFailedError, need
+from hybrisfs.cloud_registers.names import ZERO_TIME, Kind, RegisterNames, Seen, Time, Version, commitment_to
+from hybrisfs.cloud_registers.rounds import Answer, Ask, Protocol, Read, Round, need
 from hybrisfs.cloud_registers.thresholds import PASIS, Thresholds
 from sync.codec import Buffer
 
 __all__ = ["METADATA_SIZE", "Codec", "Draft", "Found", "Lists", "Part", "Register"]
-
-_ATTEMPTS: Final = 4  # to get one version
 
 METADATA_SIZE: Final = 16 << 10
 """Within so many bytes of an object its metadata end."""
@@ -72,6 +70,9 @@ class Codec(Interface):
     def rebuild(self, version: Version, parts: Mapping[int, bytes]) -> Callable[[int], Buffer]:
         """The objects of all clouds, from enough of them that are right."""
 
+    def marker(self) -> Draft:
+        """A version without contents: what counts is that clients decide on it."""
+
 
 @dataclass
 class Draft:
@@ -87,10 +88,9 @@ class Draft:
     exposed: bool = False
     """The write may take place, whatever becomes of its writer."""
 
-    def at(self, time: Time, *, to_be_proven: bool) -> Version:
-        return Version(
-            time, self.write, self.k, self.size, self.verifier, commitment_to(self.nonce), to_be_proven
-        )
+    def at(self, time: Time, kind: Kind = Kind.PROVEN) -> Version:
+        commitment = commitment_to(self.nonce)
+        return Version(time, self.write, self.k, self.size, self.verifier, commitment, kind)
 
 
 class Found(NamedTuple):
@@ -98,6 +98,9 @@ class Found(NamedTuple):
 
     version: Version
     parts: Mapping[int, bytes]
+    is_only: bool
+    """Whether nobody can have read another version with the number that people see, `Time.version`: two that
+    are written at the same time may have one."""
 
 
 @dataclass
@@ -121,37 +124,19 @@ class Register:
         self.names: Final = names
         self.clouds: Final = tuple(clouds)
         self.thresholds: Final = thresholds
-        self._codec = codec
+        self.codec: Final = codec
         self._counts = thresholds.protocol == PASIS
 
-    # -- reading ---------------------------------------------------------------------------------
-
-    def read(self, part: Part, lists: Lists | None = None) -> Protocol[Found | None]:
-        """Read the latest version, which may be that the key was deleted; None: it was never written.
-        *lists*: what `collect` has just returned.
-
-        Raises RoundFailedError when it cannot be had, also when it is looked for again and again.
-        """
-        attempt, failed = 0, None
-        while True:
-            if lists is None:
-                lists = yield from self.collect()
-            try:
-                return (yield from self.complete(lists, part))
-            except RoundFailedError:
-                # It may have been deleted, as there is a later one: then that is the latest the next time.
-                latest = self.latest(lists)
-                attempt = attempt + 1 if latest == failed else 1
-                if attempt >= _ATTEMPTS:
-                    raise
-                failed, lists = latest, None
-                yield Pause(attempt)
+    # -- reading, see `reading` ------------------------------------------------------------------
 
     def complete(self, lists: Lists, part: Part) -> Protocol[Found | None]:
         """See to it that the latest version in *lists* is complete, and get a part of it. Raises
         RoundFailedError."""
         version = self.latest(lists)
-        return None if version is None else Found(version, (yield from self._complete(lists, version, part)))
+        if version is None:
+            return None
+        parts = yield from self._complete(lists, version, part)
+        return Found(version, parts, self._is_only(lists, version))
 
     def look(self, version: Version) -> Protocol[Mapping[int, bytes]]:
         """Get the metadata of a version. Raises RoundFailedError."""
@@ -183,20 +168,41 @@ class Register:
 
     def latest(self, lists: Lists) -> Version | None:
         """The latest version that may be complete."""
-        proven = lists.seen.latest_proven()
-        if not self._counts:
-            return proven
-        counted = [
+        return max(self._candidates(lists), key=lambda one: (one.time, one.write), default=None)
+
+    def _candidates(self, lists: Lists) -> list[Version]:
+        """The versions that may be complete."""
+        counted = (
             version
             for version, holders in lists.holders.items()
-            if not version.to_be_proven and len(holders) >= self.thresholds.repairable
-        ]
-        candidates = counted if proven is None else [*counted, proven]
-        return max(candidates, key=lambda one: (one.time, one.write), default=None)
+            if version.kind is Kind.COUNTED and len(holders) >= self.thresholds.repairable
+        )
+        return [*lists.seen.proofs, *counted]
+
+    def _is_only(self, lists: Lists, version: Version) -> bool:
+        number = version.time.version
+        return not any(one.time.version == number and one != version for one in self._candidates(lists))
+
+    def waiting(self, lists: Lists) -> list[Version]:
+        """Versions of transactions, later than the latest that may be complete: these are complete as soon as
+        their transaction takes place."""
+        latest = self.latest(lists)
+        joint = (one for one in lists.seen.versions - lists.seen.void if one.kind is Kind.JOINT)
+        return [one for one in joint if latest is None or one.time > latest.time]
+
+    def next_step(self, lists: Lists) -> Time:
+        """The time of what follows the latest version, with nothing between them that takes place."""
+        latest = self.latest(lists)
+        void = (one.time for one in lists.seen.void)
+        return max([ZERO_TIME if latest is None else latest.time, *void]).after()
+
+    def transaction(self, commitment: bytes) -> Register:
+        """The register that says what becomes of a transaction."""
+        return Register(self.names.of_transaction(commitment), self.clouds, self.thresholds, self.codec)
 
     def _complete(self, lists: Lists, version: Version, part: Part) -> Protocol[Mapping[int, bytes]]:
         """See to it that a version is complete, and get a part of it."""
-        if version.to_be_proven:
+        if version.kind is not Kind.COUNTED:
             rounds = [*self._fetch(lists, version, part), *self._write_back(lists, version)]
             answers = (yield rounds) if rounds else []
             return _data(answers[0]) if part is not Part.NOTHING and version.live else {}
@@ -204,7 +210,7 @@ class Register:
         lacking = self.thresholds.complete - len(holders)
         if lacking > 0:
             (whole,) = yield self._fetch(lists, version, Part.VALUE, whatever=True)
-            objects = self._codec.rebuild(version, _data(whole))
+            objects = self.codec.rebuild(version, _data(whole))
             puts = {
                 cloud: Ask(puts=((self.names.of_version(version), objects(cloud)),))
                 for cloud in self.clouds
@@ -229,7 +235,7 @@ class Register:
                 dict.fromkeys(order, ask),
                 need(count),
                 first=count,
-                accept=lambda cloud, answer: self._codec.is_right(version, cloud, answer.data),
+                accept=lambda cloud, answer: self.codec.is_right(version, cloud, answer.data),
             )
         ]
 
@@ -252,15 +258,15 @@ class Register:
         """Write a version, whatever is there. *at_least*: the number that people see of it, if that is higher
         than what may be complete; the same value may have been written with it before, in vain."""
         lists = yield from self.collect()
-        latest = self.latest(lists)
+        complete = [*self._candidates(lists), *self.waiting(lists)]
         number = lists.seen.next_number()
-        if at_least > (0 if latest is None else latest.time.version):
+        if at_least > max((one.time.version for one in complete), default=0):
             number = at_least
         time = Time(number, draft.write, 0)
-        version = draft.at(time, to_be_proven=not self._counts)
+        version = draft.at(time, Kind.COUNTED if self._counts else Kind.PROVEN)
         draft.exposed = self._counts
         yield [Round(self.objects(version, draft), need(self.thresholds.quorum))]
-        if version.to_be_proven:
+        if not self._counts:
             draft.exposed = True
             yield from self.prove(version, draft.nonce)
         return version
@@ -273,6 +279,11 @@ class Register:
     def prove(self, version: Version, nonce: bytes) -> Protocol[None]:
         """Put the proof of a version, the objects of which a quorum has."""
         yield [self._proof(version, nonce, self.clouds, self.thresholds.quorum)]
+
+    def declare_void(self, version: Version) -> Protocol[None]:
+        """Note that a version of a transaction, which has got its time, does not take place."""
+        ask = Ask(puts=((self.names.of_void(version), b""),))
+        yield [Round(dict.fromkeys(self.clouds, ask), need(self.thresholds.quorum))]
 
     # -- what single clouds have -----------------------------------------------------------------
 
@@ -288,7 +299,7 @@ class Register:
                 {cloud: ask},
                 need(1),
                 first=1,
-                accept=lambda cloud, answer: self._codec.is_right(version, cloud, answer.data),
+                accept=lambda cloud, answer: self.codec.is_right(version, cloud, answer.data),
             )
         ]
         return answers[0][cloud].data
@@ -305,14 +316,17 @@ class Register:
         """Delete from a cloud what is before a version that has been complete for `conditional.KEPT_SECONDS`.
 
         Only if that cloud has a proof or, counted, a version as late: so a list from a cloud that lacks
-        something deleted shows that there is something later, however slow its reader is.
+        something deleted shows that there is something later, however slow its reader is. What tells that
+        another version has the same number stays (`Found.is_only`).
         """
         answers = yield [Round({cloud: Ask(prefix=self.names.prefix)}, need(1))]
         names = answers[0][cloud].names
         seen = self.names.read(names)
-        known = [*seen.proofs, *(one for one in seen.versions if not one.to_be_proven)]
-        if any(one.time >= version.time for one in known):
-            times = ((name, self.names.time_of(name)) for name in names)
+        known = {self.names.of_proof(one, nonce): one for one, nonce in seen.proofs.items()}
+        known |= {self.names.of_version(one): one for one in seen.versions if one.kind is Kind.COUNTED}
+        if any(one.time >= version.time for one in known.values()):
+            namesakes = {name for name, one in known.items() if one.time.version == version.time.version}
+            times = ((name, self.names.time_of(name)) for name in names if name not in namesakes)
             old = tuple(name for name, time in times if time is not None and time < version.time)
             if old:
                 yield [Round({cloud: Ask(deletes=old)}, need(1))]

@@ -8,9 +8,10 @@ reads as in the paper. It does no IO: `runner` asks the clouds, the tests ask mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from itertools import islice
+from typing import Final, TypeAlias, TypeVar
 
 from hybrisfs.dispersal.errors import CloudsUnavailable, FindingKind
 from sync.codec import Buffer
@@ -26,9 +27,12 @@ __all__ = [
     "Steps",
     "Within",
     "need",
+    "side_by_side",
 ]
 
 T = TypeVar("T")
+
+_AT_ONCE: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +80,14 @@ class Round:
     """Whether a cloud's answer is right; only such answers count."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Pause:
     """Wait for a random time before the next round, longer each time: others are at the same key."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Within:
     """What follows has to be over after so many seconds, in which the machine's sleep counts."""
 
@@ -107,3 +111,42 @@ Protocol: TypeAlias = Generator[Steps, Sequence[Mapping[int, Answer]], T]
 def need(count: int) -> Callable[[Mapping[int, Answer]], bool]:
     """That so many clouds have answered."""
     return lambda answers: len(answers) >= count
+
+
+def side_by_side(protocols: Iterable[Protocol[T]]) -> Protocol[list[T]]:
+    """Carry out protocols at the same time: their next rounds go on together, those of some protocols after
+    those of others when there are many. One that pauses, or limits the time, waits until the others do, too,
+    or have ended. An error of one ends all."""
+    running = list(protocols)
+    steps: dict[int, Steps] = {}
+    results: dict[int, T] = {}
+
+    def go_on(number: int, answers: Sequence[Mapping[int, Answer]] | None) -> None:
+        try:
+            # A generator that has not begun takes nothing but None.
+            steps[number] = next(running[number]) if answers is None else running[number].send(answers)
+        except StopIteration as end:
+            steps.pop(number, None)
+            results[number] = end.value
+
+    try:
+        for number in range(len(running)):
+            go_on(number, None)
+        while steps:
+            rounds = {number: one for number, one in steps.items() if not isinstance(one, Pause | Within)}
+            if rounds:
+                now = dict(islice(rounds.items(), _AT_ONCE))
+                answers = iter((yield [one for some in now.values() for one in some]))
+                for number, some in now.items():
+                    go_on(number, list(islice(answers, len(some))))
+                continue
+            limits = [one for one in steps.values() if isinstance(one, Within)]
+            pauses = [one for one in steps.values() if isinstance(one, Pause)]
+            together: Steps = min(limits) if limits else max(pauses)
+            yield together
+            for number in [number for number, one in steps.items() if isinstance(one, type(together))]:
+                go_on(number, ())
+    finally:
+        for one in running:
+            one.close()
+    return [results[number] for number in range(len(running))]

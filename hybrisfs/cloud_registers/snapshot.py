@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from hybrisfs.cloud_registers.names import Version
+from hybrisfs.cloud_registers.reading import settle
 from hybrisfs.cloud_registers.register import Lists, Part, Register
 from hybrisfs.cloud_registers.rounds import Answer, Ask, Pause, Protocol, Round, RoundFailedError, need
 from hybrisfs.errors import HybrisError
@@ -52,7 +53,7 @@ def take_snapshot(
         crowded: dict[str, Version] = {}
         for name, parts in by_register.items():
             register = register_at(name)
-            lists = register.lists(parts)
+            lists = yield from settle(register, register.lists(parts))
             try:
                 latest = yield from register.complete(lists, Part.NOTHING)
             except RoundFailedError:  # there is a later one by now

@@ -13,16 +13,20 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, NamedTuple, TypeVar
+from functools import partial
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from blake3 import blake3
 
-from hybrisfs.cloud_registers.conditional import KEPT_SECONDS, write_if
+from hybrisfs.cloud_registers.conditional import write_if
+from hybrisfs.cloud_registers.consensus import KEPT_SECONDS
 from hybrisfs.cloud_registers.names import Names, Version
+from hybrisfs.cloud_registers.reading import collect, read
 from hybrisfs.cloud_registers.register import Draft, Found, Part, Register
 from hybrisfs.cloud_registers.rounds import Answer, Protocol, RoundFailedError
 from hybrisfs.cloud_registers.runner import Runner
 from hybrisfs.cloud_registers.snapshot import erase, take_snapshot
+from hybrisfs.cloud_registers.transaction import Member, Transaction, tidy
 from hybrisfs.dispersal.engine import Engine
 from hybrisfs.dispersal.errors import CloudsUnavailable, DispersalError, IntegrityError, UnreadableHereError
 from hybrisfs.environment import Environment
@@ -30,14 +34,14 @@ from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.kv.cloud_objects import Metadata, ObjectCodec
 from hybrisfs.kv.cloud_place import CloudPlace
 from hybrisfs.kv.containers import KeyFacts, Source
-from hybrisfs.kv.errors import ConditionNotMetError
-from hybrisfs.kv.record import PRESENT, Condition, Timestamp, encode_key
+from hybrisfs.kv.errors import AmbiguousVersionError, ConditionNotMetError
+from hybrisfs.kv.record import Condition, Timestamp, encode_key
 from hybrisfs.kv.rooms import Rooms, content_of, size_of
 from hybrisfs.kv.seal import STORE_ID_SIZE, ValueSealer
 from hybrisfs.registers.entries import MAX_ATTRIBUTES
 from sync.seal import SealKeys
 
-__all__ = ["CloudKeys", "Latest", "facts_of", "timestamp_of"]
+__all__ = ["CloudKeys", "InTransaction", "Latest", "facts_of", "timestamp_of"]
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +50,9 @@ _LISTS: Final = 4  # attempts
 _CLEAR_SECONDS: Final = 10.0  # between two looks
 
 T = TypeVar("T")
+
+Over: TypeAlias = Version | bytes
+"""A version that is complete, or the commitment of a transaction that was decided."""
 
 
 class Latest(NamedTuple):
@@ -56,11 +63,27 @@ class Latest(NamedTuple):
     metadata: Metadata
 
 
-class _RefusedError(Exception):
-    """The latest version is not as a condition says."""
+class InTransaction(NamedTuple):
+    """A key of a transaction. If it is not written, the transaction depends on it."""
 
-    def __init__(self, found: Version | None) -> None:
+    container: bytes
+    key: str
+    label: str
+    """What people call it."""
+    is_written: bool
+    value: bytes | Source | None
+    condition: Condition | None
+    attributes: bytes
+
+
+class _RefusedError(Exception):
+    """The latest version of a key, which people call *label*, is not as a condition says."""
+
+    def __init__(self, register: Register, label: str, condition: Condition, found: Version | None) -> None:
         super().__init__()
+        self.register = register
+        self.label = label
+        self.condition = condition
         self.found = found
 
 
@@ -107,20 +130,42 @@ class CloudKeys:
     ) -> Timestamp:
         """Write a value, None: delete the key, which people call *label*. Raises ConditionNotMetError, and
         UsageError."""
-        if condition is not None and condition.version:
-            raise UsageError(
-                "a version is no condition here",
-                "on the clouds, two values written at the same time may have one version",
-                "kv put --if-match TAG names one value; kv list shows its tag.",
-            )
-        if len(attributes) > MAX_ATTRIBUTES:
-            raise UsageError("the attributes are too large", f"they have at most {MAX_ATTRIBUTES:,} bytes")
+        _require_small(attributes)
         with self.rooms.taken([size_of(value)]):
             register = self._register(container, key, size_of(value) // self.place.thresholds.k)
             draft = self._draft(key, content_of(value), attributes, self._time_ns() // 1_000_000)
-            version = self._carry_out(label, register, draft, condition)
+            if condition is None:
+                protocol = register.write(draft)
+            else:
+                protocol = write_if(register, draft, partial(_check, register, label, condition))
+            version = self._carry_out(f"{label} was not written", draft, protocol)
         self.overwritten.add(register.names.prefix, version)
         return timestamp_of(version)
+
+    def write_together(self, keys: Sequence[InTransaction]) -> Sequence[Timestamp]:
+        """Write several keys at one moment, or none; see `write`."""
+        for one in keys:
+            _require_small(one.attributes)
+        moment = self._time_ns() // 1_000_000
+        with self.rooms.taken([size_of(one.value) for one in keys if one.is_written]):
+            members = [self._member(one, moment) for one in keys]
+            transaction = Transaction(members)
+            try:
+                versions = self._carry_out("nothing was written", transaction, transaction.write())
+            finally:
+                for commitment in transaction.ended:
+                    names = members[0].register.names.of_transaction(commitment)
+                    self.overwritten.add(names.prefix, commitment)
+        written = [one.register for one in members if one.draft is not None]
+        for register, version in zip(written, versions, strict=True):
+            self.overwritten.add(register.names.prefix, version)
+        return [timestamp_of(version) for version in versions]
+
+    def _member(self, one: InTransaction, moment: int) -> Member:
+        register, draft = self._register(one.container, one.key), None
+        if one.is_written:
+            draft = self._draft(one.key, content_of(one.value), one.attributes, moment)
+        return Member(register, draft, partial(_check, register, one.label, one.condition))
 
     def copy(self, container: bytes, key: str, label: str, value: bytes | None, facts: KeyFacts) -> None:
         """Write a value with the version, the time and the attributes that it has elsewhere; None: delete it.
@@ -133,18 +178,12 @@ class CloudKeys:
     def _draft(self, key: str, value: bytes | None, attributes: bytes, written: int) -> Draft:
         return self.codec.draft(key, value, attributes, written, self.place.thresholds.k, self.place.clouds)
 
-    def _carry_out(
-        self, label: str, register: Register, draft: Draft, condition: Condition | None
-    ) -> Version:
-        def check(found: Version | None) -> None:
-            if condition is not None and not condition.holds(_current(found)):
-                raise _RefusedError(found)
-
-        protocol = register.write(draft) if condition is None else write_if(register, draft, check)
+    def _carry_out(self, what: str, write: Draft | Transaction, protocol: Protocol[T]) -> T:
+        """Carry out a write, which may take place as soon as it is `exposed`."""
         try:
-            return self.run(f"{label} was not written", protocol)
+            return self.run(what, protocol)
         except CloudsUnavailable as error:
-            if draft.exposed:
+            if write.exposed:
                 raise HybrisError(
                     "it is not known whether this was written", str(error), "Read the key to see."
                 ) from error
@@ -152,8 +191,8 @@ class CloudKeys:
         except _RefusedError as refused:
             current = _current(refused.found)
             if refused.found is not None and current is not None:
-                current = current._replace(size=self._size(register, refused.found))
-            raise ConditionNotMetError(label, condition or PRESENT, current) from None
+                current = current._replace(size=self._size(refused.register, refused.found))
+            raise ConditionNotMetError(refused.label, refused.condition, current) from None
 
     def _size(self, register: Register, version: Version) -> int:
         """The size of a value that is in the way; 0 when it was overwritten since."""
@@ -166,12 +205,12 @@ class CloudKeys:
         """The latest version of a key; None when it has no value."""
         register, what = self._register(container, key), f"{label} cannot be read"
         with self.rooms.taken([0]):
-            lists = self.run(what, register.collect())
+            lists = self.run(what, collect(register))
         latest = register.latest(lists)
         if latest is None:
             return None
         with self.rooms.taken([latest.size * latest.needed if part is Part.VALUE else 0]):
-            found = self.run(what, register.read(part, lists))
+            found = self.run(what, read(register, part, lists))
         return found if found is not None and found.version.live else None
 
     def listed(self, container: bytes) -> Sequence[KeyFacts]:
@@ -248,9 +287,13 @@ class CloudKeys:
             if cloud in self._clouds:
                 self.run(f"{label} was not deleted", erase(prefix, cloud))
 
-    def _clear(self, prefix: str, version: Version) -> None:
+    def _clear(self, prefix: str, over: Over) -> None:
         for cloud in self.place.clouds:
-            protocol = self._register_at(prefix).clear(version, cloud)
+            register = self._register_at(prefix)
+            if isinstance(over, Version):
+                protocol = register.clear(over, cloud)
+            else:
+                protocol = tidy(register, over, cloud)
             try:
                 self.run("what was overwritten was not deleted", protocol)
             except (HybrisError, DispersalError) as error:
@@ -271,43 +314,44 @@ class CloudKeys:
 
 
 class Overwritten:
-    """Deletes what is before versions that have been complete for long enough, in a thread of its own."""
+    """Deletes what is before versions that have been complete for long enough, and what has led to the end of
+    transactions, in a thread of its own."""
 
-    def __init__(self, environment: Environment, clear: Callable[[str, Version], None]) -> None:
-        """*clear* deletes what is before a version of the register with this prefix."""
+    def __init__(self, environment: Environment, clear: Callable[[str, Over], None]) -> None:
+        """*clear* does that for the register with this prefix."""
         self._clock = environment.boot_time
         self._wait = environment.wait
         self._clear = clear
         self._changed = threading.Condition()
-        self._waiting: deque[tuple[float, str, Version]] = deque()
-        self._known: set[tuple[str, Version]] = set()  # those that wait
+        self._waiting: deque[tuple[float, str, Over]] = deque()
+        self._known: set[tuple[str, Over]] = set()  # those that wait
         self.is_closed = False
         self._thread: threading.Thread | None = None
 
-    def add(self, prefix: str, version: Version) -> None:
-        """The version is complete now."""
+    def add(self, prefix: str, over: Over) -> None:
+        """The version is complete now, or the transaction was decided."""
         with self._changed:
-            if self.is_closed or (prefix, version) in self._known:
+            if self.is_closed or (prefix, over) in self._known:
                 return
-            self._known.add((prefix, version))
-            self._waiting.append((self._clock() + KEPT_SECONDS, prefix, version))
+            self._known.add((prefix, over))
+            self._waiting.append((self._clock() + KEPT_SECONDS, prefix, over))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="kv-overwritten", daemon=True)
                 self._thread.start()
 
     def _run(self) -> None:
         while True:
-            due: dict[str, Version] = {}
+            due: dict[str, Over] = {}
             with self._changed:
                 self._wait(self._changed, lambda: self.is_closed, _CLEAR_SECONDS)
                 if self.is_closed:
                     return
                 while self._waiting and self._waiting[0][0] <= self._clock():
-                    _, prefix, version = self._waiting.popleft()
-                    self._known.discard((prefix, version))
-                    due[prefix] = version
-            for prefix, version in due.items():
-                self._clear(prefix, version)
+                    _, prefix, over = self._waiting.popleft()
+                    self._known.discard((prefix, over))
+                    due[prefix] = over
+            for prefix, over in due.items():
+                self._clear(prefix, over)
                 if self.is_closed:
                     return
 
@@ -323,6 +367,22 @@ class Overwritten:
 def timestamp_of(version: Version) -> Timestamp:
     """What people and programs call a version by."""
     return Timestamp(version.time.version, version.write)
+
+
+def _check(register: Register, label: str, condition: Condition | None, found: Found | None) -> None:
+    """Raise _RefusedError when a condition does not hold, and AmbiguousVersionError."""
+    if condition is None:
+        return
+    version = None if found is None else found.version
+    if not condition.holds(_current(version)):
+        raise _RefusedError(register, label, condition, version)
+    if condition.version and found is not None and not found.is_only:
+        raise AmbiguousVersionError(label, condition.version)
+
+
+def _require_small(attributes: bytes) -> None:
+    if len(attributes) > MAX_ATTRIBUTES:
+        raise UsageError("the attributes are too large", f"they have at most {MAX_ATTRIBUTES:,} bytes")
 
 
 def _current(version: Version | None) -> _Current | None:

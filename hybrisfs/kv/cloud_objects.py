@@ -172,6 +172,11 @@ class ObjectCodec:
             objects=lambda cloud: b"".join((head, shares[cloud])),
         )
 
+    def marker(self) -> Draft:
+        """See `Codec`."""
+        write = int.from_bytes(self._random_bytes(8)) >> 1
+        return Draft(write, 0, 0, bytes(VERIFIER_SIZE), self._random_bytes(NONCE_SIZE), lambda _cloud: b"")
+
     def is_right(self, version: Version, cloud: int, data: bytes) -> bool:
         """See `Codec`. Raises IntegrityError when this device has not the key that opens it."""
         head = self._head(version, data)

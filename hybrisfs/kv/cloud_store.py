@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
-from hybrisfs.cloud_registers.conditional import WRITE_SECONDS
+from hybrisfs.cloud_registers.consensus import WRITE_SECONDS
 from hybrisfs.cloud_registers.register import Found, Part
 from hybrisfs.dispersal.engine import Engine
-from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.kv.cloud_keys import CloudKeys, Latest, facts_of, timestamp_of
+from hybrisfs.errors import HybrisError
+from hybrisfs.kv.cloud_keys import CloudKeys, InTransaction, Latest, facts_of, timestamp_of
 from hybrisfs.kv.cloud_place import CloudPlace
 from hybrisfs.kv.containers import Authority, Entry, Key, KeyFacts, Source, Versioned, edited
 from hybrisfs.kv.errors import (
@@ -291,19 +291,33 @@ class CloudStore:
         conditions: Mapping[Key, Condition] | None = None,
         attributes: Mapping[Key, bytes] | None = None,
     ) -> Sequence[Timestamp]:
-        """Write the value of one key, or delete it. Raises ConditionNotMetError, and UsageError for several
-        keys: registers of their own have no common moment at which they change."""
+        """See `ContainerStore`: all of it at one moment, or nothing. Raises ConditionNotMetError."""
+        needed, given = conditions or {}, attributes or {}
         if not values:
             return []
-        needed = conditions or {}
-        if len(values) > 1 or not needed.keys() <= values.keys():
-            raise UsageError(
-                "a transaction of several keys is not possible here",
-                "each key of a container on the clouds is for itself",
-                "hybrisfs kv create --metadata device, log or etcd://... makes a container for it.",
-            )
-        ((name, value),) = values.items()
-        return [self._write(*name, value, needed.get(name), (attributes or {}).get(name, b""))]
+        if len(values) == 1 and needed.keys() <= values.keys():
+            ((name, value),) = values.items()
+            return [self._write(*name, value, needed.get(name), given.get(name, b""))]
+        names = list(dict.fromkeys([*values, *needed]))
+        self._authority.require_writer()
+        known = {container: self._require(container) for container in {one.container for one in names}}
+        written = self.keys.write_together(
+            [
+                InTransaction(
+                    known[one.container].id,
+                    one.key,
+                    _label(*one),
+                    one in values,
+                    values.get(one),
+                    needed.get(one),
+                    given.get(one, b""),
+                )
+                for one in names
+            ]
+        )
+        for container, found in known.items():
+            self._require_unmoved(container, found)
+        return written
 
     def _write(
         self,
@@ -316,6 +330,11 @@ class CloudStore:
         self._authority.require_writer()
         known = self._require(container)
         written = self.keys.write(known.id, key, _label(container, key), value, condition, attributes)
+        self._require_unmoved(container, known)
+        return written
+
+    def _require_unmoved(self, container: str, known: _Known) -> None:
+        """Raise HybrisError when what was written may have come too late to be moved with the container."""
         # It may have waited for its turn, for a slow line, or for this machine, which slept.
         if self._boot_time() - known.moment > _MARGIN * self._limits.forgotten_seconds:
             entry, _ = self._registered(container)
@@ -325,7 +344,6 @@ class CloudStore:
                     "the container was moved at the same time",
                     "Read the key to see.",
                 )
-        return written
 
     # -- reading ---------------------------------------------------------------------------------
 

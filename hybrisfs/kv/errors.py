@@ -11,6 +11,7 @@ from hybrisfs.kv.record import Condition, Current, is_usable
 
 __all__ = [
     "DAMAGE_ADVICE",
+    "AmbiguousVersionError",
     "ConditionNotMetError",
     "ContainerExistsError",
     "ContainerInUseError",
@@ -43,6 +44,17 @@ class ConditionNotMetError(ConditionError):
         else:
             why = f"{key} has version {found.sn} (tag {found.timestamp.tag}, {found.size:,} bytes)"
         super().__init__("nothing was written", f"{why}, not {_wanted(condition)}")
+
+
+class AmbiguousVersionError(ConditionError):
+    """A write has not taken place, as two values of a key have had the version that it depends on."""
+
+    def __init__(self, key: str, version: int) -> None:
+        super().__init__(
+            "nothing was written",
+            f"{key} has had two values with version {version}, written at the same time",
+            "kv put --if-match TAG names one value; kv list shows its tag.",
+        )
 
 
 def _wanted(condition: Condition) -> str:

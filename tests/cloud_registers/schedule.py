@@ -1,4 +1,5 @@
-"""Clients of one register and its clouds, in an order that chance decides; up to t clouds lie or are silent.
+"""Clients of some registers and their clouds, in an order that chance decides; up to t clouds
+lie or are silent.
 
 Each request takes place at one moment, its answer arrives at another. A client may stop for ever at any
 moment; what it has sent may still arrive, or be lost.
@@ -8,15 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any, Final
 
 from hybrisfs.cloud_registers.conditional import write_if
 from hybrisfs.cloud_registers.names import Names, Version
+from hybrisfs.cloud_registers.reading import read as read_register
 from hybrisfs.cloud_registers.register import Draft, Found, Part, Register
 from hybrisfs.cloud_registers.rounds import Answer, Ask, Pause, Protocol, Round, RoundFailedError, Within
+from hybrisfs.cloud_registers.snapshot import take_snapshot
 from hybrisfs.cloud_registers.thresholds import Thresholds
-from tests.kv.linearizability import Operation, deleted, read, replaced, unless, wrote
+from hybrisfs.cloud_registers.transaction import Member, Transaction, tidy
+from hybrisfs.errors import HybrisError
+from tests.kv.linearizability import Operation, State, deleted, read, replaced, unless, wrote
 
 KEY: Final = "key"
 NAMES: Final = Names(b"n" * 32, b"s" * 16)
@@ -53,11 +59,12 @@ class Cloud:
     def delete(self, name: str) -> None:
         self.objects.pop(name, None)
 
-    def names(self) -> tuple[str, ...]:
-        names = tuple(sorted(self.past if self.lie == "revives" else self.objects))
-        self.before.append(names)
+    def names(self, prefix: str = "") -> tuple[str, ...]:
+        everything = tuple(sorted(self.past if self.lie == "revives" else self.objects))
+        self.before.append(everything)
         if self.lie == "is behind":
-            return self.chance.choice(self.before)
+            everything = self.chance.choice(self.before)
+        names = tuple(name for name in everything if name.startswith(prefix))
         if self.lie == "hides":
             return tuple(name for name in names if self.chance.random() < 0.5)
         if self.lie == "shows all but the newest":
@@ -74,7 +81,8 @@ class Cloud:
 class Whole:
     """Objects that say which value they are of; those of different clouds differ."""
 
-    def __init__(self) -> None:
+    def __init__(self, chance: Random) -> None:
+        self.chance = chance
         self.values: dict[bytes, str] = {}
 
     def draft(self, write: int, value: str | None, k: int) -> Draft:
@@ -100,6 +108,11 @@ class Whole:
     def rebuild(self, version: Version, parts: Mapping[int, bytes]) -> Callable[[int], bytes]:
         assert len(parts) >= version.needed
         return lambda cloud: self.object(version.verifier, cloud)
+
+    def marker(self) -> Draft:
+        write = self.chance.randrange(1, 1 << 40)
+        nonce = self.chance.randbytes(16)
+        return Draft(write, 0, 0, bytes(16), nonce, lambda cloud: b"")
 
 
 @dataclass
@@ -129,10 +142,13 @@ class _Running:
     answers: dict[int, Answer] = field(default_factory=dict)
     asked: int = 0
 
+    def __post_init__(self) -> None:
+        self.pace = self.chance.choice((1.0, 1.0, 0.03))  # of those that go on together one may be slow
+
     def ask(self, count: int) -> None:
         fresh = list(self.round.asks)[self.asked : self.asked + count]
         for cloud in fresh:
-            pace = self.chance.choice((1.0, 1.0, 1.0, 0.2, 0.01))
+            pace = self.pace * self.chance.choice((1.0, 1.0, 1.0, 0.2, 0.01))
             self.tasks.append(Task(cloud, requests_of(self.round.asks[cloud]), pace))
         self.asked += len(fresh)
 
@@ -144,19 +160,30 @@ class _Running:
 class Client:
     """One operation that goes on."""
 
-    def __init__(
-        self, chance: Random, name: str, draft: Draft | None, protocol: Protocol[Any], called: int
-    ) -> None:
+    protocol: Protocol[Any]
+
+    def __init__(self, chance: Random, name: str, key: str, called: int) -> None:
         self.chance = chance
         self.name = name
-        self.draft = draft
+        self.key = key
         self.called = called
-        self.protocol = protocol
+        self.drafts: dict[str, Draft] = {}
+        self.transaction: Transaction | None = None
+        self.wanted: dict[str, bool] = {}
+        """Of a transaction: keys that must have a value, or must not."""
+        self.before = ""
+        """The value that it depends on."""
         self.result: Any = None
         self.error: Exception | None = None
         self.is_over = False
         self.running: list[_Running] = []
+
+    def start(self, protocol: Protocol[Any]) -> None:
+        self.protocol = protocol
         self._go_on(lambda: next(protocol))
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.key} {self.wanted} {self.result or self.error!r} {self.before}"
 
     def _go_on(self, step: Callable[[], Any]) -> None:
         try:
@@ -165,7 +192,7 @@ class Client:
                 steps = self.protocol.send(())
         except StopIteration as end:
             self.result, self.is_over = end.value, True
-        except RefusedError as error:
+        except (RefusedError, HybrisError) as error:
             self.error, self.is_over = error, True
         else:
             self.running = [_Running(one, self.chance) for one in steps]
@@ -200,56 +227,107 @@ class World:
     thresholds: Thresholds
     liars: Sequence[str] = ()
     """How some clouds lie."""
+    keys: Sequence[str] = (KEY,)
 
     def __post_init__(self) -> None:
         self.chance = Random(self.seed)
         self.clouds = [Cloud(self.chance) for _ in range(self.thresholds.clouds)]
         for cloud, lie in zip(self.chance.sample(self.clouds, len(self.liars)), self.liars, strict=True):
             cloud.lie = lie
-        self.codec = Whole()
-        self.names = NAMES.of_register("box", b"key")
+        self.codec = Whole(self.chance)
         self.moment = 0
         self.clients: list[Client] = []
         self.adrift: list[Task] = []
         self.history: list[Operation] = []
-        self.complete: list[tuple[int, Version]] = []
+        self.complete: list[tuple[int, str, Version]] = []
+        self.ended: list[tuple[int, bytes]] = []
+        """Transactions, and ..."""
+        self.numbers: dict[str, list[tuple[int, str]]] = {}
+        """... by key, which values have been read with which number."""
 
-    def register(self) -> Register:
+    def register(self, key: str) -> Register:
+        return self.register_at(NAMES.of_register("box", key.encode()).prefix)
+
+    def register_at(self, prefix: str) -> Register:
         order = list(range(len(self.clouds)))
         self.chance.shuffle(order)
-        return Register(self.names, order, self.thresholds, self.codec)
+        return Register(NAMES.at(prefix), order, self.thresholds, self.codec)
 
     # -- operations
 
     def begin(self, kind: str) -> None:
-        register = self.register()
-        write = self.chance.randrange(1, 1 << 40)
-        draft = None if kind in ("get", "clear") else self.codec.draft(
-            write, None if kind == "delete" else f"v{write}", self.thresholds.k
-        )  # fmt: skip
-        match kind:
+        client = Client(self.chance, kind, self.chance.choice(self.keys), self._tick())
+        protocol = self._protocol(client)
+        if protocol is not None:
+            self.clients.append(client)
+            client.start(protocol)
+
+    def _protocol(self, client: Client) -> Protocol[Any] | None:
+        register = self.register(client.key)
+        match client.name:
             case "get":
-                protocol: Protocol[Any] = register.read(Part.VALUE)
-            case "put":
-                protocol = register.write(draft)  # type: ignore[arg-type]
+                return read_register(register, Part.VALUE)
             case "clear":
-                ready = [version for moment, version in self.complete if self._may_clear(moment)]
+                ready = [one for one in self.complete if self._may_clear(one[0])]
                 if not ready:
-                    return
-                protocol = register.clear(self.chance.choice(ready), self.chance.choice(register.clouds))
+                    return None
+                _, client.key, version = self.chance.choice(ready)
+                return self.register(client.key).clear(version, self.chance.choice(register.clouds))
+            case "tidy":
+                ended = [commitment for moment, commitment in self.ended if self._may_clear(moment)]
+                if not ended:
+                    return None
+                commitment = self.chance.choice(ended)
+                return tidy(register.transaction(commitment), commitment, self.chance.choice(register.clouds))
+            case "list":
+                return take_snapshot(self.register_at, NAMES.of_container("box"), divide)
+            case "together":
+                return self._together(client)
+        draft = client.drafts[client.key] = self._draft(None if client.name == "delete" else "v")
+        match client.name:
+            case "put":
+                return register.write(draft)
             case "delete" | "if absent":
-                live = kind == "delete"
-                protocol = write_if(register, draft, lambda found: _check(found, live))  # type: ignore[arg-type]
+                live = client.name == "delete"
+                return write_if(register, draft, lambda found: _check(found, live))
+            case "if match":
+                of_key = [version for _, key, version in self.complete if key == client.key]
+                seen = self.chance.choice(of_key).write if of_key else 0
+                client.before = self.codec.values.get(seen.to_bytes(16)) or "never"
+                return write_if(register, draft, lambda found: _check_write(found, seen))
             case _:
-                seen = self.chance.choice(self.complete)[1].write if self.complete else 0
-                draft.expected = seen  # type: ignore[union-attr]
-                protocol = write_if(register, draft, lambda found: _check_write(found, seen))  # type: ignore[arg-type]
-        self.clients.append(Client(self.chance, kind, draft, protocol, self._tick()))
+                number, client.before = self.chance.choice(self.numbers.get(client.key, [(0, "never")]))
+                return write_if(register, draft, lambda found: _check_number(found, number))
+
+    def _together(self, client: Client) -> Protocol[Any]:
+        """A transaction that deletes a key or writes it, and depends on it or not, for each."""
+        members = []
+        for key in self.keys:
+            is_written = key == client.key or self.chance.random() < 0.7
+            if is_written:
+                client.drafts[key] = self._draft(self.chance.choice(("v", "v", "v", None)))
+            if not is_written or self.chance.random() < 0.3:
+                client.wanted[key] = self.chance.random() < 0.7
+            members.append(
+                Member(
+                    self.register(key),
+                    client.drafts.get(key),
+                    partial(_check, live=client.wanted[key]) if key in client.wanted else lambda found: None,
+                )
+            )
+        client.transaction = Transaction(members)
+        return client.transaction.write()
+
+    def _draft(self, kind: str | None) -> Draft:
+        write = self.chance.randrange(1, 1 << 40)
+        return self.codec.draft(write, None if kind is None else f"{kind}{write}", self.thresholds.k)
 
     def _may_clear(self, moment: int) -> bool:
-        """A version may be followed by a deletion when no conditional write is older (`KEPT_SECONDS`)."""
+        """A version may be followed by a deletion when no write with ballots is older (`KEPT_SECONDS`)."""
         return all(
-            one.called > moment for one in self.clients if one.name in ("delete", "if absent", "if match")
+            one.called > moment
+            for one in self.clients
+            if one.name not in ("get", "put", "clear", "tidy", "list")
         )
 
     def _tick(self) -> int:
@@ -261,38 +339,65 @@ class World:
         returned = self._tick()
         effect = self._effect(client)
         if effect is not None:
-            self.history.append(Operation(f"{client.name} {client.result}", client.called, returned, effect))
-        if client.error is None and isinstance(client.result, Version):
-            self.complete.append((returned, client.result))
+            self.history.append(Operation(f"{client}", client.called, returned, effect))
+        if client.transaction is not None:
+            self.ended += [(returned, one) for one in client.transaction.ended]
+        if client.error is not None:
+            return
+        if client.name == "get" and client.result is not None:
+            found = client.result
+            if found.version.live:
+                value = self.codec.value(found)
+                self.numbers.setdefault(client.key, []).append((found.version.time.version, value))
+        if client.name == "together":
+            for key, version in zip(client.drafts, client.result, strict=True):
+                self.complete.append((returned, key, version))
+        elif isinstance(client.result, Version):
+            self.complete.append((returned, client.key, client.result))
 
     def _effect(self, client: Client) -> Any:
-        value = None if client.draft is None else self.codec.values[client.draft.verifier]
+        values = {key: self.codec.values[one.verifier] or None for key, one in client.drafts.items()}
+        key, failed = client.key, client.error is not None
         match client.name:
-            case "clear":
+            case "clear" | "tidy":
                 return None
             case "get":
                 found = client.result
                 live = found is not None and found.version.live
-                return read(KEY, self.codec.value(found) if live else None)
+                return read(key, self.codec.value(found) if live else None)
+            case "list":
+                if failed:
+                    return None
+                found, _ = client.result
+                seen = {
+                    one: self.codec.values[found[prefix].verifier]
+                    for one in self.keys
+                    if (prefix := self.register(one).names.prefix) in found and found[prefix].live
+                }
+                return lambda state: state if dict(state) == seen else None
+            case "together":
+                return together(client.wanted, None if failed else values)
             case "put":
-                return wrote({KEY: value})
+                return wrote(values)
             case "delete":
-                return deleted(KEY, client.error is None)
+                return deleted(key, not failed)
             case "if absent":
-                return unless(KEY, None) if client.error is not None else replaced(KEY, None, value)
-            case _:
-                seen = self.codec.values.get(client.draft.expected.to_bytes(16)) or "never"  # type: ignore[union-attr]
-                return unless(KEY, seen) if client.error is not None else replaced(KEY, seen, value)
+                return unless(key, None) if failed else replaced(key, None, values[key])
+            case "if match":
+                return unless(key, client.before) if failed else replaced(key, client.before, values[key])
+            case _:  # "if version": a refusal may be due to another value with that number
+                return None if failed else replaced(key, client.before, values[key])
 
     def die(self, client: Client) -> None:
         """Nobody hears of it again; what it has written may show."""
         self.clients.remove(client)
         for one in client.running:
             self.adrift += one.tasks
-        draft = client.draft
-        if draft is not None and draft.exposed:
+        exposing = [client.transaction] if client.transaction is not None else client.drafts.values()
+        if any(one.exposed for one in exposing):
             effect = self._effect(client)
-            self.history.append(Operation(f"{client.name}, unknown", client.called, None, effect))
+            if effect is not None:
+                self.history.append(Operation(f"{client}, unknown", client.called, None, effect))
 
     # -- the order of things
 
@@ -357,17 +462,39 @@ class World:
             case "delete":
                 cloud.delete(what)
             case "list":
-                task.names = cloud.names()
+                task.names = cloud.names(what)
             case _:
                 task.data = cloud.get(what.name, what.size)
         return bool(task.left)
 
 
-def _check(found: Version | None, live: bool) -> None:
-    if (found is not None and found.live) != live:
+def divide(answer: Answer) -> dict[str, Answer]:
+    return {prefix: Answer(tuple(names)) for prefix, names in NAMES.registers("box", answer.names).items()}
+
+
+def together(wanted: Mapping[str, bool], values: Mapping[str, str | None] | None) -> Any:
+    """A transaction that needs some keys to have values or none. *values*: what it wrote; None: it was
+    refused."""
+
+    def effect(state: State) -> State | None:
+        holds = all((key in state) == live for key, live in wanted.items())
+        if values is None:
+            return None if holds else state
+        return wrote(values)(state) if holds else None
+
+    return effect
+
+
+def _check(found: Found | None, live: bool) -> None:
+    if (found is not None and found.version.live) != live:
         raise RefusedError
 
 
-def _check_write(found: Version | None, write: int) -> None:
-    if found is None or not found.live or found.write != write:
+def _check_write(found: Found | None, write: int) -> None:
+    if found is None or not found.version.live or found.version.write != write:
+        raise RefusedError
+
+
+def _check_number(found: Found | None, number: int) -> None:
+    if found is None or not found.version.live or found.version.time.version != number or not found.is_only:
         raise RefusedError

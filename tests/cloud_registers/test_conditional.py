@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
-from hybrisfs.cloud_registers.conditional import WRITE_SECONDS, write_if
+from hybrisfs.cloud_registers.conditional import write_if
+from hybrisfs.cloud_registers.consensus import WRITE_SECONDS
 from hybrisfs.cloud_registers.register import Register
 from hybrisfs.cloud_registers.rounds import Answer, Within
 from hybrisfs.cloud_registers.thresholds import POWERSTORE, Thresholds
@@ -14,7 +17,7 @@ from tests.cloud_registers.schedule import NAMES, Whole
 @pytest.mark.parametrize(("size", "rounds"), [(40, ["0", "limit", "2"]), (1 << 20, ["0", "1", "limit", "1"])])
 def test_the_time_for_ballots_begins_when_a_large_value_is_there(size: int, rounds: list[str]) -> None:
     """A slow line must not use it up. *rounds*: how many puts each has for a cloud."""
-    codec, thresholds = Whole(), Thresholds(POWERSTORE, 4, 1, 1)
+    codec, thresholds = Whole(Random(0)), Thresholds(POWERSTORE, 4, 1, 1)
     register = Register(NAMES.of_register("box", b"key"), range(4), thresholds, codec)
     draft = codec.draft(1, "value", 2)
     draft.size = size

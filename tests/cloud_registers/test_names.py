@@ -9,6 +9,7 @@ from backends.store import is_name
 from hybrisfs.cloud_registers.names import (
     Accepted,
     Ballot,
+    Kind,
     Names,
     Time,
     Version,
@@ -23,13 +24,21 @@ times = st.builds(Time, st.integers(0, (1 << 48) - 1), numbers, st.integers(0, (
 ballots = st.builds(Ballot, st.integers(0, (1 << 32) - 1), numbers)
 hashes = st.binary(min_size=16, max_size=16)
 versions = st.builds(
-    Version, times, numbers, st.integers(0, 32), st.integers(0, 1 << 27), hashes, hashes, st.booleans()
+    Version,
+    times,
+    numbers,
+    st.integers(0, 32),
+    st.integers(0, 1 << 27),
+    hashes,
+    hashes,
+    st.sampled_from(Kind),
 )
 
 
 @given(versions, hashes, times, ballots)
 def test_a_name_tells_what_it_was_made_of(version: Version, nonce: bytes, time: Time, ballot: Ballot) -> None:
-    proven = version._replace(commitment=commitment_to(nonce), to_be_proven=True)
+    kind = Kind.PROVEN if version.kind is Kind.COUNTED else version.kind
+    proven = version._replace(commitment=commitment_to(nonce), kind=kind)
     accepted = Accepted(ballot, version.write, nonce)
     names = [
         NAMES.of_version(version),

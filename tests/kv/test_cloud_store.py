@@ -7,29 +7,34 @@ import os
 import random
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from random import Random
 from typing import Final
 
 import pytest
 
 from backends.webdav import WebDavStore
-from hybrisfs.cloud_registers.conditional import KEPT_SECONDS
+from hybrisfs.cloud_registers.consensus import KEPT_SECONDS
+from hybrisfs.cloud_registers.names import Version
+from hybrisfs.cloud_registers.rounds import Answer, Protocol
 from hybrisfs.cloud_registers.runner import RunnerLimits
 from hybrisfs.dispersal.engine import Cloud, Engine
 from hybrisfs.dispersal.errors import CloudsUnavailable, IntegrityError
 from hybrisfs.dispersal.ranking import Timing
 from hybrisfs.environment import Environment, Limits
-from hybrisfs.errors import UsageError
+from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.kv.cloud_mend import CloudMender
 from hybrisfs.kv.cloud_objects import Metadata
 from hybrisfs.kv.cloud_place import CloudPlace
 from hybrisfs.kv.cloud_store import CloudStore
 from hybrisfs.kv.containers import ANYBODY, Key
 from hybrisfs.kv.errors import (
+    AmbiguousVersionError,
     ConditionNotMetError,
     ContainerExistsError,
     ContainerInUseError,
@@ -55,6 +60,8 @@ from tests.system.deadline import until
 
 KEY: Final = b"k" * 32
 BIG: Final = os.urandom(1 << 20)
+UNHURRIED: Final = replace(CALM, timers=replace(CALM.timers, first_pause=0.05))
+"""Who meets a transaction waits for it, also on a busy machine."""
 PLACES: Final = ("clouds", "clouds:pasis")
 
 
@@ -112,8 +119,13 @@ class Rig(Cluster):
         """What was overwritten is deleted now."""
         self.rest()
         overwritten = self.store.keys.overwritten
-        for _, prefix, version in list(overwritten._waiting):
-            self.store.keys._clear(prefix, version)
+        for _, prefix, over in list(overwritten._waiting):
+            self.store.keys._clear(prefix, over)
+
+    def names(self) -> list[str]:
+        """The names of all objects of all clouds."""
+        self.rest()
+        return [name for store in self.stores for name in store.objects]
 
 
 @pytest.mark.parametrize("wish", PLACES)
@@ -163,29 +175,111 @@ def test_a_condition_is_that_of_one_value(wish: str) -> None:
                 put("box", "key", b"three", wrong)
             with pytest.raises(ConditionNotMetError):
                 there.delete("box", "key", wrong)
-        with pytest.raises(UsageError, match="a version is no condition here"):
-            put("box", "key", b"three", Condition(version=2))
         assert there.get("box", "key", tag=second).value == b"two"
         with pytest.raises(ConditionNotMetError):
             there.get("box", "key", tag=first)
-        assert put("box", "key", b"three", PRESENT).sn == 3
+        with pytest.raises(ConditionNotMetError, match=r"has version 2 .*not version 1"):
+            put("box", "key", b"three", Condition(version=1))
+        assert put("box", "key", b"three", Condition(version=2)).sn == 3
         assert there.edit("box", "key", lambda value: (value or b"") + b"!")[1] == 6
         assert rig.store.get("box", "key").value == b"three!"
         with pytest.raises(ConditionNotMetError, match="has no value"):
             put("box", "absent", b"x", PRESENT)
 
 
-def test_a_transaction_has_one_key() -> None:
+def _after_an_empty_list(write: Protocol[Version], clouds: Sequence[int]) -> Protocol[Version]:
+    """A write that has listed the names before all others."""
+    next(write)
+    steps = write.send([dict.fromkeys(clouds, Answer())])
+    while True:
+        try:
+            steps = write.send((yield steps))
+        except StopIteration as end:
+            written: Version = end.value
+            return written
+
+
+@pytest.mark.parametrize("wish", PLACES)
+def test_a_version_that_two_values_have_had_is_no_condition(wish: str) -> None:
+    """Somebody may have read the first one; that stays so when it is deleted from the clouds."""
+    with Rig(wish) as rig:
+        keys = rig.store.keys
+        register = keys._register(rig.store._require("box").id, "key")
+        for value in (b"one", b"other"):
+            draft = keys.codec.draft("key", value, b"", 1, 1, keys.place.clouds)
+            write = _after_an_empty_list(register.write(draft), keys.place.clouds)
+            keys.overwritten.add(register.names.prefix, keys.run("it was not written", write))
+        tag = rig.store.get("box", "key").timestamp
+        for _ in range(2):
+            with pytest.raises(AmbiguousVersionError, match="two values with version 1"):
+                rig.store.put("box", "key", b"next", Condition(version=1))
+            rig.clear()
+        assert rig.store.put("box", "key", b"next", Condition(tag=tag)).sn == 2
+        assert rig.store.put("box", "key", b"last", Condition(version=2)).sn == 3
+
+
+@pytest.mark.parametrize("wish", PLACES)
+def test_a_transaction_takes_place_or_does_not(wish: str) -> None:
+    with Rig(wish) as rig:
+        there = rig.open()
+        one, other, absent = Key("box", "one"), Key("box", "other"), Key("box", "absent")
+        tags = rig.store.tput({one: b"1", other: BIG}, {one: ABSENT, absent: ABSENT}, {other: b"of it"})
+        assert [there.get(*key).timestamp for key in (one, other)] == list(tags)
+        assert there.get("box", "other").facts.attributes == b"of it"
+        for wrong in ({absent: PRESENT}, {one: ABSENT}, {other: Condition(tag=tags[0])}):
+            with pytest.raises(ConditionNotMetError):
+                there.tput({one: b"2", other: b"2"}, wrong)
+        assert there.get("box", "one").value == b"1"
+        there.tput({one: None, absent: b"3"}, {other: Condition(tag=tags[1])})
+        assert [facts.key for facts in rig.store.list("box")] == ["absent", "other"]
+        there.tput({absent: None}, {absent: PRESENT})
+        assert [facts.key for facts in rig.store.list("box")] == ["other"]
+
+
+def test_a_transaction_of_as_many_keys_as_programs_may_write() -> None:
     with Rig() as rig:
-        one, other = Key("box", "one"), Key("box", "other")
-        (tag,) = rig.store.tput({one: b"1"}, {one: ABSENT})
-        with pytest.raises(UsageError, match="several keys"):
-            rig.store.tput({one: b"2", other: b"2"})
-        with pytest.raises(UsageError, match="several keys"):
-            rig.store.tput({one: b"2"}, {other: ABSENT})
-        assert rig.store.get("box", "one").timestamp == tag
-        rig.store.tput({one: None})
-        assert rig.store.list("box") == []
+        values = {Key("box", f"{number:03}"): f"{number}".encode() for number in range(256)}
+        rig.store.tput(values)
+        assert [facts.key for facts in rig.store.list("box")] == [key.key for key in values]
+
+
+def test_what_a_transaction_leaves_is_deleted_when_nobody_needs_it() -> None:
+    with Rig() as rig:
+        rig.store.tput({Key("box", "one"): b"1", Key("box", "other"): b"2"})
+        assert any("/transactions/" in name for name in rig.names())
+        rig.clear()
+        assert not any("/transactions/" in name for name in rig.names())
+        assert rig.open().get("box", "one").value == b"1"
+
+
+@pytest.mark.parametrize("wish", PLACES)
+def test_money_that_moves_is_always_there(wish: str) -> None:
+    """Transfers of several clients between three accounts: whoever lists them sees the same sum."""
+    with Rig(wish, timing=UNHURRIED) as rig, ThreadPoolExecutor(4) as pool:
+        accounts = [Key("box", name) for name in "abc"]
+        rig.store.tput(dict.fromkeys(accounts, b"100"))
+
+        def transfer(store: CloudStore, chance: Random) -> None:
+            for _ in range(6):
+                source, target = chance.sample(accounts, 2)
+                before = {key: store.get(*key) for key in (source, target)}
+                amounts = [
+                    int(one.value) + change for one, change in zip(before.values(), (-1, 1), strict=True)
+                ]
+                with suppress(ConditionNotMetError):
+                    store.tput(
+                        {key: b"%d" % amount for key, amount in zip(before, amounts, strict=True)},
+                        {key: Condition(tag=one.timestamp) for key, one in before.items()},
+                    )
+
+        transfers = [pool.submit(transfer, rig.open(), Random(number)) for number in range(3)]
+        looker = rig.open()
+        while not all(one.done() for one in transfers):
+            with suppress(HybrisError):  # others write all the time
+                assert sum(int(one.metadata.value or b"") for one in looker.latest("box")) == 300
+        for one in transfers:
+            one.result()
+        assert sum(int(rig.store.get(*key).value) for key in accounts) == 300
 
 
 def test_of_two_deletes_at_the_same_time_one_finds_nothing() -> None:
