@@ -49,8 +49,11 @@ def claim(register: Register, draft: Draft, time: Time, kind: Kind) -> Protocol[
         if decided.version.kind is not Kind.JOINT:
             yield from register.prove(*decided)
             return None
-        if kind is Kind.JOINT and own.commitment > decided.version.commitment:
-            return None  # of two transactions that meet, one waits for the other, not both
+        other = decided.version.commitment
+        if kind is Kind.JOINT and own.commitment > other:
+            lists = yield from register.transaction(other).collect()
+            if not lists.seen.proofs:
+                return None  # of two transactions that meet, one waits for the other, not both
         latest = register.latest((yield from collect(register)))
         if latest is not None and latest.time >= time:
             return None

@@ -303,11 +303,11 @@ class World:
         """A transaction that deletes a key or writes it, and depends on it or not, for each."""
         members = []
         for key in self.keys:
-            is_written = key == client.key or self.chance.random() < 0.7
+            is_written = key == client.key or self.chance.random() < 0.6
             if is_written:
                 client.drafts[key] = self._draft(self.chance.choice(("v", "v", "v", None)))
-            if not is_written or self.chance.random() < 0.3:
-                client.wanted[key] = self.chance.random() < 0.7
+            if not is_written or self.chance.random() < 0.1:
+                client.wanted[key] = self.chance.random() < 0.5
             members.append(
                 Member(
                     self.register(key),

@@ -21,7 +21,7 @@ SIZES = {
 }
 PLAIN = ("put", "put", "get", "get", "clear")
 ALL = ("put", "get", "get", "delete", "if absent", "if match", "if version", "clear")
-TOGETHER = ("put", "get", "get", "get", "list", "delete", *("together",) * 4, "clear", "tidy")
+TOGETHER = ("put", "get", "get", "get", "list", "delete", *("together",) * 6, "clear", "tidy")
 
 
 def run(thresholds: Thresholds, seed: int, kinds: tuple[str, ...], keys: tuple[str, ...] = ("key",)) -> World:
