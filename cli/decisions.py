@@ -60,9 +60,9 @@ def _listed_conflicts(facts: Conflicts) -> Iterator[str]:
             )
         if moved.twice:
             yield (
-                f"{shown(moved.container)} was moved to two places at the same time, and is in both. Put into "
-                "one what you need of the other, and drop that one: hybrisfs kv containers, on each machine, "
-                "shows them."
+                f"{shown(moved.container)} was moved to two places at the same time, and is in both. Put "
+                "into one what you need of the other, and drop that one. On each machine, hybrisfs kv "
+                "containers tells what is there."
             )
 
 

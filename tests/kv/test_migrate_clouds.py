@@ -13,6 +13,7 @@ import pytest
 
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.dispersal.pack import Redundancy
+from hybrisfs.dispersal.ranking import Timing
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.errors import HybrisError
 from hybrisfs.kv.cloud_place import CloudPlace
@@ -40,12 +41,14 @@ LIMITS: Final = Limits(CloudStoreLimits(known_seconds=0.2, forgotten_seconds=2.0
 class Stores:
     """Over six clouds: one that a device has, and two sets of clouds."""
 
-    def __init__(self, folder: Path, ends: ExitStack) -> None:
-        self.cluster = ends.enter_context(Cluster(1, 1, 6, HASTY, limits=LIMITS))
+    def __init__(
+        self, folder: Path, ends: ExitStack, timing: Timing = HASTY, environment: Environment = HURRIED
+    ) -> None:
+        self.cluster = ends.enter_context(Cluster(1, 1, 6, timing, limits=LIMITS))
         self.ends = ends
         engine = self.cluster.engine
         self.device = DeviceStore(
-            new_database(folder), engine.values, KEY, Redundancy(1, 1), environment=HURRIED
+            new_database(folder), engine.values, KEY, Redundancy(1, 1), environment=environment
         )
         ends.callback(self.device.close)
 

@@ -24,6 +24,8 @@ from hybrisfs.kv.log_store import LogStore
 from hybrisfs.kv.log_writes import LogWriter
 from hybrisfs.kv.migrate import Store, finish, give_up, left_behind, migrate
 from hybrisfs.registers.entries import MAX_ENTRY_KEY, MAX_ENTRY_VALUE
+from tests.dispersal.fakes import CALM
+from tests.kv.rig import UNHURRIED
 from tests.kv.test_log_store import store
 from tests.kv.test_migrate import BOX, Cut, content, quiet
 from tests.kv.test_migrate_clouds import Stores
@@ -38,7 +40,7 @@ class Places:
     def __init__(self, folder: Path, ends: ExitStack) -> None:
         self.fleet = Fleet(3)
         ends.callback(self.fleet.discard)
-        self._stores = Stores(folder, ends)
+        self._stores = Stores(folder, ends, CALM, UNHURRIED)
 
     def log(self, number: int = 0) -> LogStore:
         return store(self.fleet[number])
@@ -414,7 +416,7 @@ def test_machines_that_move_it_to_two_places_tell_of_it(places: Places, here: St
     """None had heard of the other one. Each place has all, and somebody drops one."""
     (tmp_path / "there").mkdir()
     with ExitStack() as ends:
-        there = Stores(tmp_path / "there", ends).device
+        there = Stores(tmp_path / "there", ends, CALM, UNHURRIED).device
         places.log().put(BOX, "key", b"before")
         places.fleet.meet()
         places.log(2).put(BOX, "late", b"late")
@@ -434,27 +436,43 @@ def test_machines_that_move_it_to_two_places_tell_of_it(places: Places, here: St
         assert [places.log(number).moved() for number in range(3)] == [[]] * 3
 
 
-@pytest.mark.parametrize("heard", ["at the end", "before"])
-def test_a_machine_that_hears_in_time_that_another_one_moves_it_gives_up(
-    places: Places, here: Store, tmp_path: Path, heard: str
+@pytest.mark.parametrize("has_ended", [True, False])
+def test_machines_that_hear_in_time_of_each_other_move_it_to_one_place(
+    places: Places, here: Store, tmp_path: Path, has_ended: bool
 ) -> None:
     (tmp_path / "there").mkdir()
     with ExitStack() as ends:
-        there = Stores(tmp_path / "there", ends).device
+        there = Stores(tmp_path / "there", ends, CALM, UNHURRIED).device
         places.log().put(BOX, "key", b"before")
         places.fleet.meet()
+        places.log(1).put(BOX, "other", b"value")
 
         def step(stage: str, done: int, total: int) -> None:
             if stage == "waiting":
-                migrate(BOX, places.log(1), there, quiet)
+                with suppress(Cut):
+                    migrate(BOX, places.log(1), there, quiet if has_ended else cut_before_the_last_pass)
                 places.fleet.meet()
 
-        with pytest.raises(ContainerMovingError):
+        with suppress(ContainerMovingError):
             migrate(BOX, places.log(), here, step)
         places.fleet.meet()
-        assert here.containers() == []
-        assert found(there) == {"key": b"before"}
+        if not has_ended:
+            with suppress(HybrisError):
+                migrate(BOX, places.log(1), there, quiet)
+        places.fleet.meet()
+        assert here.containers() == ([] if has_ended or there.containers() else [BOX])
+        assert there.containers() == ([] if here.containers() else [BOX])
+        for number, target in enumerate((here, there)):
+            if target.containers():
+                finish(BOX, places.log(number), target)
+                assert found(target) == {"key": b"before", "other": b"value"}
+        places.fleet.meet()
         assert [places.log(number).moved() for number in range(3)] == [[]] * 3
+
+
+def cut_before_the_last_pass(stage: str, done: int, total: int) -> None:
+    if stage == "waiting":
+        raise Cut
 
 
 def test_two_machines_that_move_it_to_the_log_have_one_container(
