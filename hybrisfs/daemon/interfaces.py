@@ -205,7 +205,7 @@ class KeyValueControl(Protocol):
         """The keys that have several values, and how many."""
 
     def moved(self) -> Sequence[MovedContainer]:
-        """The containers that have left the log, and of which there is something to be told."""
+        """The containers that have left the log, and that a person should look at."""
 
     def forget_service(self, url: str) -> None:
         """Use a service no longer, on all devices. Raises UsageError."""

@@ -65,12 +65,14 @@ class Versioned(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A key of a container that is moved; `live` when it has a value. `written`: see `KeyFacts`."""
+    """A key of a container that is moved; `live` when it has a value. `written` and `size`: see
+    `KeyFacts`."""
 
     key: str
     timestamp: Timestamp
     live: bool
     written: int
+    size: int
 
 
 class Room(NamedTuple):

@@ -85,7 +85,7 @@ _UNKNOWN: Final = Stamp(0, bytes(DEVICE_ID_SIZE))
 
 
 class MovedContainer(NamedTuple):
-    """A container that has left the log, and of which a person should know something."""
+    """A container that has left the log, and that a person should look at."""
 
     container: str
     late: int
@@ -234,7 +234,7 @@ class LogMoves:
             spaces, known_to = known
             chosen = ((key, found, _chosen(found, known_to)) for key, found in keys_of(database, spaces))
             yield (
-                Entry(key, Timestamp(_version(found), one.entry.write), one.live, one.entry.written)
+                Entry(key, Timestamp(_version(found), one.entry.write), one.live, one.entry.written, one.size)
                 for key, found, one in chosen
                 if one is not None
             )
@@ -330,7 +330,7 @@ class LogMoves:
 
         def writes(tx: Transaction) -> list[Write]:
             changes = {name: (ContainerState.DROPPED, "")}
-            if _places(read_name(tx, container)) == {name}:  # for whoever moves it elsewhere without knowing
+            if _places(read_name(tx, container)) == {name}:  # a machine that moves it elsewhere meets this
                 changes |= _former(tx, name)
             return [read_name(tx, one).writes(state, spaces, to) for one, (state, to) in changes.items()]
 
@@ -440,7 +440,7 @@ def require_one_value(tx: Transaction, name: str, spaces: Sequence[bytes]) -> No
 
 
 def moved_containers(tx: Transaction) -> Sequence[MovedContainer]:
-    """The containers that have left, and of which there is something to be told, by name."""
+    """The containers that have left, and that a person should look at, by name."""
     names = all_names(tx)
     twice = {one.name for one in names if len(_places(one)) > 1}
     late: dict[str, int] = dict.fromkeys(twice, 0)

@@ -304,8 +304,8 @@ class LogStore:
             return self._conflicts[1]
 
     def moved(self) -> Sequence[MovedContainer]:
-        """The containers that have left the log, and of which there is something to be told. Looks at all
-        keys of these when there are updates since the last time."""
+        """The containers that have left the log, and that a person should look at. Looks at all keys of these
+        when there are updates since the last time."""
         with self._fs.state.transaction() as tx:
             vector = tx.updates.state.vector
             if self._moved is None or self._moved[0] != vector:

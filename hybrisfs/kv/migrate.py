@@ -33,7 +33,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from itertools import chain
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from hybrisfs.errors import UsageError
@@ -47,7 +46,7 @@ from hybrisfs.kv.errors import (
     NoSuchKeyError,
 )
 from hybrisfs.kv.log_store import LogStore
-from hybrisfs.kv.record import Condition, arriving, leaving
+from hybrisfs.kv.record import Condition, arriving, container_of, leaving
 from hybrisfs.kv.store import KeyValueStore
 
 __all__ = ["Movable", "Moved", "Store", "finish", "give_up", "left_behind", "migrate"]
@@ -180,7 +179,9 @@ class _WithMetadata(_Linearizable):
         number = self._metadata.container(name)
         with self._metadata.listing(number, b"", deleted=True) as pages:
             yield (
-                Entry(one.key.decode(), one.entry.timestamp, one.entry.live, one.entry.written)
+                Entry(
+                    one.key.decode(), one.entry.timestamp, one.entry.live, one.entry.written, one.entry.size
+                )
                 for page in pages
                 for one in page
             )
@@ -223,7 +224,7 @@ def migrate(container: str, source: Store, target: Store, step: Callable[[str, i
         if _left(container, here) is not None:  # of another one, that is not to be taken for this
             raise ContainerMovingError(container)
         here.require_one_value(container)
-        _require_room(container, source, container, there)
+        _require_room(here, container, there)
         copy = _begin(container, here, container, there)
         for _ in range(_PASSES):
             changed = _copy(here, container, there, copy, step, is_last=False)
@@ -243,7 +244,7 @@ def migrate(container: str, source: Store, target: Store, step: Callable[[str, i
         step("waiting", 0, 0)
         here.wait_for_others()
         try:
-            _require_room(container, source, left, there)
+            _require_room(here, left, there)
         except UsageError:
             here.rename(left, container)
             there.discard(copy)
@@ -258,15 +259,18 @@ def migrate(container: str, source: Store, target: Store, step: Callable[[str, i
     return Moved(copied, here.hand_over(left, container, target))
 
 
-def _require_room(container: str, source: Store, name: str, there: Movable) -> None:
+def _require_room(here: Movable, name: str, there: Movable) -> None:
     """Raise UsageError when a container has keys that the other store has no room for."""
     room = there.room
     if room is not None:
-        with source.listing(name) as pages:
-            facts = chain.from_iterable(pages)
-            keys = [one.key for one in facts if one.size > room.value or len(one.key.encode()) > room.key]
+        with here.entries(name) as entries:
+            keys = [
+                one.key
+                for one in entries
+                if one.live and (one.size > room.value or len(one.key.encode()) > room.key)
+            ]
         if keys:
-            raise room.refusal(container, keys)
+            raise room.refusal(container_of(name), keys)
 
 
 def give_up(container: str, target: Store) -> None:

@@ -296,7 +296,7 @@ class KeyValues:
         return self._in_log.conflicts()
 
     def moved(self) -> Sequence[MovedContainer]:
-        """The containers that have left the log, and of which there is something to be told."""
+        """The containers that have left the log, and that a person should look at."""
         return self._in_log.moved()
 
     def forget_service(self, url: str) -> None:
