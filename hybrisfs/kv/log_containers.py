@@ -125,8 +125,9 @@ class Named(NamedTuple):
     @property
     def spaces(self) -> tuple[bytes, ...]:
         """Where its entries are; empty when there is no such container, and never was since it had another
-        name."""
-        return self._spaces(*self.those(ContainerState.THERE), *self.those(ContainerState.DROPPED))
+        name. One that a machine has renamed and another one has dropped has the other name."""
+        there, renamed = self.those(ContainerState.THERE), self.those(ContainerState.RENAMED)
+        return self._spaces(*there, *([] if renamed else self.those(ContainerState.DROPPED)))
 
     @property
     def new_spaces(self) -> tuple[bytes, ...]:

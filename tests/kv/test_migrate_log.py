@@ -23,6 +23,7 @@ from hybrisfs.kv.log_moves import MovedContainer
 from hybrisfs.kv.log_store import LogStore
 from hybrisfs.kv.log_writes import LogWriter
 from hybrisfs.kv.migrate import Store, finish, give_up, left_behind, migrate
+from hybrisfs.kv.store import KeyValueStore
 from hybrisfs.registers.entries import MAX_ENTRY_KEY, MAX_ENTRY_VALUE
 from tests.dispersal.fakes import CALM
 from tests.kv.rig import UNHURRIED
@@ -363,6 +364,25 @@ def test_a_late_value_does_not_take_the_place_of_one_that_its_writer_had_not_see
     assert list(there.values()) == [b"late 4"]
 
 
+def test_a_late_value_that_comes_after_the_last_look_is_not_taken_for_a_copied_one(
+    places: Places, here: Store, known: LogStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then nobody can tell any more what the key has had, so it is put beside."""
+    known.put(BOX, "key", b"late")
+    known.put(BOX, "new", b"late")
+    assert isinstance(here, KeyValueStore)
+    rename = here.metadata.rename_container
+
+    def hear_first(name: str, new: str) -> None:
+        places.fleet.send(1, 0)
+        rename(name, new)
+
+    monkeypatch.setattr(here.metadata, "rename_container", hear_first)
+    there = late(places, here)
+    assert (there.pop("key"), there.pop("new")) == (b"before", b"late")
+    assert list(there.values()) == [b"late"]
+
+
 def test_late_values_that_agree_with_what_is_there_leave_nothing_beside(
     places: Places, here: Store, known: LogStore
 ) -> None:
@@ -383,6 +403,27 @@ def test_late_values_of_two_machines_are_both_there(places: Places, here: Store,
     there = late(places, here)
     assert sorted(there.values()) == [b"late 1", b"late 2"]
     assert "key" in there
+
+
+def test_a_container_that_a_machine_has_dropped_without_knowing_of_its_move_is_where_it_went(
+    places: Places, here: Store
+) -> None:
+    places.log(1).delete_container(BOX)
+    places.log().put(BOX, "key", b"value")
+    left = list[str]()
+
+    def step(stage: str, done: int, total: int) -> None:
+        if stage == "waiting":
+            places.fleet.meet()
+            left.append(str(left_behind(BOX, places.log(2))))
+            assert [places.log(number).containers() for number in range(3)] == [[]] * 3
+
+    migrate(BOX, places.log(), here, step)
+    assert left != ["None"]
+    places.fleet.meet()
+    assert found(here) == {"key": b"value"}
+    for number in range(3):
+        assert (places.log(number).containers(), places.log(number).moved()) == ([], [])
 
 
 def test_a_name_that_is_used_again_is_of_another_container(
