@@ -383,6 +383,41 @@ def test_a_late_value_that_comes_after_the_last_look_is_not_taken_for_a_copied_o
     assert list(there.values()) == [b"late"]
 
 
+def test_a_late_value_that_comes_while_the_former_ones_are_taken_is_not_taken_with_them(
+    places: Places, here: Store, known: LogStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known.put(BOX, "key", b"late")
+    write = LogWriter.write
+
+    def hear_first(self: LogWriter, *asked: Any, **named: Any) -> None:
+        if BOX in here.containers():
+            monkeypatch.undo()
+            places.fleet.send(1, 0)
+        write(self, *asked, **named)
+
+    monkeypatch.setattr(LogWriter, "write", hear_first)
+    assert sorted(late(places, here).values()) == [b"before", b"late"]
+
+
+def test_a_value_that_another_one_hid_is_copied_when_that_is_deleted(
+    places: Places, here: Store, known: LogStore
+) -> None:
+    """Its version is not higher than that of the one which was copied before."""
+    known.put(BOX, "key", b"hidden")
+    places.log().put(BOX, "key", b"copied first")
+    places.fleet.send(0, 2)
+    places.log(2).delete(BOX, "key")
+
+    def step(stage: str, done: int, total: int) -> None:
+        if places.log().has_container(BOX):
+            places.fleet.meet()
+
+    for number in range(30):  # so that there is a second pass
+        places.log().put(BOX, f"{number}", b"value")
+    migrate(BOX, places.log(), here, step)
+    assert here.get(BOX, "key").value == b"hidden"
+
+
 def test_late_values_that_agree_with_what_is_there_leave_nothing_beside(
     places: Places, here: Store, known: LogStore
 ) -> None:
