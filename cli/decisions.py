@@ -32,8 +32,8 @@ def conflicts() -> None:
 @volume_option
 @json_option
 def list_conflicts(name: str | None, as_json: bool) -> None:
-    """List what stands under a conflict name, and keys with several values. Nothing is lost: all versions are
-    there."""
+    """List what stands under a conflict name, keys with several values, and containers that were moved while
+    others wrote to them. Nothing is lost: all versions are there."""
     with Client.connect() as client:
         facts = client.call(ConflictsListRequest(name))
     show(facts, as_json, _listed_conflicts)
@@ -41,7 +41,7 @@ def list_conflicts(name: str | None, as_json: bool) -> None:
 
 def _listed_conflicts(facts: Conflicts) -> Iterator[str]:
     found = facts.conflicts
-    if not found and not facts.keys:
+    if not found and not facts.keys and not facts.moved:
         yield "There are no conflicts."
     if found:
         yield f"{count(len(found), 'conflict')}; hybrisfs conflicts keep PATH settles one."
@@ -52,6 +52,18 @@ def _listed_conflicts(facts: Conflicts) -> Iterator[str]:
         yield f"{count(len(facts.keys), 'key')} with several values; hybrisfs kv get --all shows them."
         keys = [[f"{shown(one.container)}/{shown(one.key)}", f"{one.values}"] for one in facts.keys]
         yield from columns([["KEY", "VALUES"], *keys], indent="")
+    for moved in facts.moved:
+        if moved.late:
+            yield (
+                f"{shown(moved.container)} has left the log; machines that had not heard of it have written "
+                f"{count(moved.late, 'key')} since. hybrisfs kv migrate to where it is brings them there."
+            )
+        if moved.twice:
+            yield (
+                f"{shown(moved.container)} was moved to two places at the same time, and is in both. Put "
+                "into one what you need of the other, and drop that one. On each machine, hybrisfs kv "
+                "containers tells what is there."
+            )
 
 
 @conflicts.command(

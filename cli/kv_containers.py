@@ -140,7 +140,7 @@ def containers(name: str, as_json: bool) -> int:
 @volume_argument
 @click.argument("container", required=False)
 @click.option(
-    "--metadata", metavar="device|clouds|URL", required=True, help="Where the list of keys is to be."
+    "--metadata", metavar="device|log|clouds|URL", required=True, help="Where the list of keys is to be."
 )
 @json_option
 def migrate(name: str, container: str | None, metadata: str, as_json: bool) -> None:
@@ -149,6 +149,11 @@ def migrate(name: str, container: str | None, metadata: str, as_json: bool) -> N
     Programs can go on using it; only at the end they get an error for a moment, and for two minutes when it
     was on the clouds. With --metadata clouds it goes from there to the clouds of now. Values, versions and
     attributes stay, tags are new. A move that was cut short goes on when the command is given again.
+
+    To the log only keys of up to 512 bytes can go, with values of up to 256 KiB. From the log, a key must
+    have one value. What machines write there that have not heard of the move is not lost: conflicts list
+    tells of it, and the same command brings it over. When a key has changed in both places, the late value
+    gets a key of its own, as 'KEY (late TAG)'.
     """
     if container is None:
         name, _, container = name.partition("/")
@@ -162,7 +167,10 @@ def migrate(name: str, container: str | None, metadata: str, as_json: bool) -> N
     show(
         facts,
         as_json,
-        lambda moved: [f"Moved the container {shown(container)}: {count(moved.keys, 'key')} copied."],
+        lambda moved: [
+            f"Moved the container {shown(container)}: {count(moved.keys, 'key')} copied.",
+            *(f"Written late, beside another value: {shown(f'{container}/{key}')}" for key in moved.beside),
+        ],
     )
 
 

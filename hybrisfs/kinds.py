@@ -29,7 +29,7 @@ letter  kind          parts of the key             format and codec of the value
 ``r``   `REDUNDANCY`  none                         `hybrisfs.merge.cloud_set`          the highest stamp
 ``z``   `SERVICE`     hash of its URL (8)          `hybrisfs.merge.kv_services`        one that is in use
 ``b``   `CONTAINER`   name                         `hybrisfs.registers.entries`        one that is there
-``j``   `ENTRY`       hash of container (8), key   `hybrisfs.registers.entries`        all, one first
+``j``   `ENTRY`       space (8), key               `hybrisfs.registers.entries`        all, one first
 ======  ============  ===========================  ==================================  =======================
 
 All registers travel in updates, and all devices relay them. A register of a kind that is not listed is kept,
@@ -84,7 +84,7 @@ AREA_SIZE: Final = 4
 SERIAL_SIZE: Final = 8
 _PACK_ID_SIZE: Final = 32
 _URL_HASH_SIZE: Final = 8
-_CONTAINER_HASH_SIZE: Final = 8
+_SPACE_SIZE: Final = 8
 _ONE_BYTE: Final = 1
 
 ID: Final = slice(1, None)
@@ -218,7 +218,7 @@ CLOUD: Final = Kind("s", "cloud", _ONE_BYTE, traits=Trait.CLOUDS | Trait.IN_KITS
 REDUNDANCY: Final = Kind("r", "redundancy", traits=Trait.CLOUDS | Trait.IN_KITS)
 SERVICE: Final = Kind("z", "key-value service", _URL_HASH_SIZE)
 CONTAINER: Final = Kind("b", "container", more=True)
-ENTRY: Final = Kind("j", "entry of a key", _CONTAINER_HASH_SIZE, more=True)
+ENTRY: Final = Kind("j", "entry of a key", _SPACE_SIZE, more=True)
 
 KINDS: Final = (
     PLACE, ATTRIBUTES, CONTENT, PACK, REWRITTEN, ASSIGNMENT, LABEL, MEMBER, ADMISSION, VOTE, ROLE, EVIDENCE,

@@ -21,7 +21,7 @@ from hybrisfs.merge.cloud_set import REDUNDANCY_KEY, cloud_key
 from hybrisfs.merge.kv_services import service_key
 from hybrisfs.recovery.record import kit_key, signed_kit_key
 from hybrisfs.registers.ballots import ballot_key, proposal_key
-from hybrisfs.registers.entries import container_key, entry_key
+from hybrisfs.registers.entries import container_key, entry_key, space_of
 from hybrisfs.registers.labels import label_key
 from hybrisfs.registers.tree import (
     assignment_key,
@@ -57,7 +57,7 @@ BUILT: dict[Kind, Callable[[], bytes]] = {
     kinds.REDUNDANCY: lambda: REDUNDANCY_KEY,
     kinds.SERVICE: lambda: service_key("etcd://db"),
     kinds.CONTAINER: lambda: container_key("box"),
-    kinds.ENTRY: lambda: entry_key("box", b"key"),
+    kinds.ENTRY: lambda: entry_key(space_of("box"), b"key"),
 }
 
 

@@ -14,7 +14,7 @@ export const conflicts = {
     const known = app.data[`conflicts?first=${first(app).value}`];
     if (known?.failure) return empty(known.failure.message);
     if (!known) return empty("Looking …");
-    if (!known.total && known.keys.length) return keys(known.keys);
+    if (!known.total && (known.keys.length || known.moved.length)) return [keys(known.keys), moved(known.moved)];
     if (!known.total)
       return h(
         "div",
@@ -39,7 +39,8 @@ export const conflicts = {
       ),
       groups(known.conflicts).map((one) => group(app, one)),
       pages(app, known),
-      known.keys.length ? keys(known.keys) : null,
+      keys(known.keys),
+      moved(known.moved),
     ];
   },
 };
@@ -48,11 +49,26 @@ const first = (app) => app.memory("first", { value: 0 });
 
 /** Keys of the key-value store with several values. */
 function keys(found) {
+  if (!found.length) return null;
   return card(
     "Keys with several values",
     { id: "keys" },
     h("p", { class: "quiet" }, "Machines have written these without knowing of each other. All values are kept until one is written again; ", h("code", null, "hybrisfs kv get --all"), " shows them."),
     h("ul", { class: "rows" }, found.map((one) => h("li", { key: `${one.container}/${one.key}` }, `${one.container}/${one.key}: ${one.values} values`))),
+  );
+}
+
+/** Containers that have left the log while machines wrote to them that had not heard of it. */
+function moved(found) {
+  if (!found.length) return null;
+  const late = (one) => `${one.container}: ${one.late} keys were written in the log after it had left.`;
+  const twice = (one) => `${one.container} was moved to two places at the same time, and is in both.`;
+  const lines = found.flatMap((one) => [...(one.late ? [late(one)] : []), ...(one.twice ? [twice(one)] : [])]);
+  return card(
+    "Containers that were moved",
+    { id: "moved" },
+    h("p", { class: "quiet" }, "Nothing is lost. ", h("code", null, "hybrisfs kv migrate"), " to where a container is brings late keys there. Of two, put into one what you need of the other, and drop that one."),
+    h("ul", { class: "rows" }, lines.map((line) => h("li", { key: line }, line))),
   );
 }
 

@@ -17,6 +17,7 @@ __all__ = [
     "DeletionsAcceptRequest",
     "DeletionsListRequest",
     "DeletionsUndoRequest",
+    "MovedContainer",
 ]
 
 
@@ -44,6 +45,17 @@ class KeyConflict(Record):
     """How many."""
 
 
+class MovedContainer(Record):
+    """A container that has left the log of the volume, and that a person should look at."""
+
+    container: str
+    late: int
+    """How many of its keys machines have written in the log without knowing of that; `kv migrate` to where
+    the container is brings them there."""
+    twice: bool
+    """Whether two machines have moved it to two places without knowing of each other: both have it."""
+
+
 class Conflicts(Record):
     """Conflicts of a volume, by path."""
 
@@ -54,6 +66,8 @@ class Conflicts(Record):
     """How many there are; not all need be listed."""
     keys: list[KeyConflict]
     """All of them, whatever part of the others was asked for."""
+    moved: list[MovedContainer]
+    """Likewise."""
 
 
 class ConflictsListRequest(Request[Conflicts]):

@@ -117,9 +117,13 @@ class KvCreateRequest(Request[Created]):
 
 
 class MigratedContainer(Record):
-    """How many keys were copied. Those that an earlier attempt copied do not count."""
+    """What moving a container has done."""
 
     keys: int
+    """How many were copied. Those that an earlier attempt copied do not count."""
+    beside: list[str]
+    """The keys, made for it, of values that machines had written to the container in the log without knowing
+    of its move, and that did not agree with what the same keys have now."""
 
 
 class KvMigrateRequest(LongRequest[MigratedContainer, Step]):
@@ -130,7 +134,7 @@ class KvMigrateRequest(LongRequest[MigratedContainer, Step]):
     name: Text
     container: Text
     metadata: Text
-    """`device`, `clouds`, or the URL of a service."""
+    """`device`, `log`, `clouds`, or the URL of a service."""
 
 
 class KvForgetRequest(Request[Done]):

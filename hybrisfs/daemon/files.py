@@ -314,7 +314,8 @@ class DecisionCommands:
             raise UsageError("first and limit must not be negative")
         shown = found[first:] if limit is None else found[first : first + limit]
         keys = [decisions.KeyConflict(*key, values) for key, values in volume.key_values.conflicts()]
-        return decisions.Conflicts(volume.name, shown, len(found), keys)
+        moved = [decisions.MovedContainer(*one) for one in volume.key_values.moved()]
+        return decisions.Conflicts(volume.name, shown, len(found), keys, moved)
 
     def _settle(self, name: str | None, path: str, *, keep_all: bool) -> Named:
         volume = self._slots.get(name).open()

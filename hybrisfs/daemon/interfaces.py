@@ -29,6 +29,8 @@ from hybrisfs.api.volumes import Rebuilt, SecretsOfPlace, TriedPlace, Volume
 from hybrisfs.dispersal.traffic import CloudTraffic
 from hybrisfs.home import Home
 from hybrisfs.kv.containers import ContainerStore, Key
+from hybrisfs.kv.log_moves import MovedContainer
+from hybrisfs.kv.migrate import Moved
 from hybrisfs.kv.salvage import Orphans, Salvaged
 from hybrisfs.pairing.exchange import Dialogue
 
@@ -190,8 +192,8 @@ class KeyValueControl(Protocol):
     def delete_container(self, container: str) -> None:
         """Remove a container that holds no keys. Raises NoSuchContainerError and ContainerInUseError."""
 
-    def migrate(self, container: str, place: str, step: Callable[[str, int, int], None]) -> int:
-        """Move a container to that place; how many keys were copied."""
+    def migrate(self, container: str, place: str, step: Callable[[str, int, int], None]) -> Moved:
+        """Move a container to that place."""
 
     def containers(self) -> list[Place]:
         """All containers, by where their metadata are."""
@@ -201,6 +203,9 @@ class KeyValueControl(Protocol):
 
     def conflicts(self) -> Sequence[tuple[Key, int]]:
         """The keys that have several values, and how many."""
+
+    def moved(self) -> Sequence[MovedContainer]:
+        """The containers that have left the log, and that a person should look at."""
 
     def forget_service(self, url: str) -> None:
         """Use a service no longer, on all devices. Raises UsageError."""

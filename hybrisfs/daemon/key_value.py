@@ -75,7 +75,7 @@ class KeyValueCommands:
 
     def _migrate(self, asked: api.KvMigrateRequest, tell: Callable[[Step], None]) -> api.MigratedContainer:
         moved = self._all(asked.name).migrate(asked.container, asked.metadata, steps(tell))
-        return api.MigratedContainer(moved)
+        return api.MigratedContainer(moved.keys, list(moved.beside))
 
     def _forget(self, asked: api.KvForgetRequest) -> Done:
         self._all(asked.name).forget_service(asked.metadata)

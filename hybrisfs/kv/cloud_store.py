@@ -242,7 +242,13 @@ class CloudStore:
         """All keys of a container, also those that were deleted, in order; while others write to it, each as
         of a moment of its own."""
         found = [
-            Entry(one.metadata.key, timestamp_of(one.version), one.version.live, one.metadata.written)
+            Entry(
+                one.metadata.key,
+                timestamp_of(one.version),
+                one.version.live,
+                one.metadata.written,
+                one.metadata.size,
+            )
             for one in self.keys.snapshot(self._require(name).id, for_a_move=True)
         ]
         yield iter(sorted(found, key=lambda one: one.key.encode()))

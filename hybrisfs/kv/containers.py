@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Final, NamedTuple, Protocol
 
-from hybrisfs.errors import HybrisError
+from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.kv.errors import ConditionNotMetError, NoSuchKeyError
 from hybrisfs.kv.record import ABSENT, Condition, Timestamp
 
@@ -24,6 +24,7 @@ __all__ = [
     "Entry",
     "Key",
     "KeyFacts",
+    "Room",
     "Source",
     "Versioned",
     "edited",
@@ -32,6 +33,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 _EDIT_TRIES: Final = 64
+_SHOWN: Final = 10  # keys
 
 
 class Key(NamedTuple):
@@ -63,12 +65,31 @@ class Versioned(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A key of a container that is moved; `live` when it has a value. `written`: see `KeyFacts`."""
+    """A key of a container that is moved; `live` when it has a value. `written` and `size`: see
+    `KeyFacts`."""
 
     key: str
     timestamp: Timestamp
     live: bool
     written: int
+    size: int
+
+
+class Room(NamedTuple):
+    """What a store has room for: bytes of a key, and of a value."""
+
+    key: int
+    value: int
+
+    def refusal(self, container: str, keys: Sequence[str]) -> UsageError:
+        """The error of a container that cannot be moved there because of these keys."""
+        shown = ", ".join(f"{container}/{key[:80]}" for key in keys[:_SHOWN])
+        rest = f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
+        return UsageError(
+            f"the container {container!r} cannot be moved there",
+            f"keys have at most {self.key:,} bytes there and values {self.value:,}, not so: {shown}{rest}",
+            "Move these to another container, or choose another place for this one.",
+        )
 
 
 class Authority(Protocol):

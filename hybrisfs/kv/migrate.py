@@ -17,6 +17,12 @@ OLD and NEW are marks, each of one container of all that ever were. A copy of an
 which was dropped since, is thrown away. What has been copied is discarded when its copy has the name, and
 stays where another container has it.
 
+**To the log** the copy goes into spaces of its own, and one update gives it the name. What the log has no
+room for is refused before anything is changed. If a program writes that while its container is copied, the
+container gets its name back. **From the log**, keys with several values are refused, as elsewhere a key has
+one. What machines write to the container that have not heard of its move is brought over afterwards, by
+`finish` and by every `migrate` to the place where it is: `hybrisfs.kv.log_moves` says how.
+
 A write that was under way when the container got its other name fails, as if the container had been deleted;
 a read may return what was there when it began. From the clouds, where each device looks once a minute which
 containers there are, the second row waits until no write can be under way any more.
@@ -27,10 +33,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from typing import Final, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
+from hybrisfs.errors import UsageError
 from hybrisfs.kv.cloud_store import CloudStore
-from hybrisfs.kv.containers import Entry, KeyFacts, Versioned
+from hybrisfs.kv.containers import ContainerStore, Entry, KeyFacts, Room, Versioned
 from hybrisfs.kv.errors import (
     ConditionNotMetError,
     ContainerExistsError,
@@ -38,12 +45,13 @@ from hybrisfs.kv.errors import (
     NoSuchContainerError,
     NoSuchKeyError,
 )
-from hybrisfs.kv.record import Condition, arriving, leaving
+from hybrisfs.kv.log_store import LogStore
+from hybrisfs.kv.record import Condition, arriving, container_of, leaving
 from hybrisfs.kv.store import KeyValueStore
 
-__all__ = ["Movable", "Store", "finish", "give_up", "left_behind", "migrate"]
+__all__ = ["Movable", "Moved", "Store", "finish", "give_up", "left_behind", "migrate"]
 
-Store: TypeAlias = KeyValueStore | CloudStore
+Store: TypeAlias = KeyValueStore | CloudStore | LogStore
 
 _PASSES: Final = 10
 _FEW: Final = 20  # keys; so many are copied while nobody can use the container
@@ -53,12 +61,22 @@ _AT_ONCE: Final = 8
 class Movable(Protocol):
     """A store, as a move sees it. Methods raise HybrisError, CloudsUnavailable and OSError."""
 
+    @property
+    def room(self) -> Room | None:
+        """What it has room for; None: for whatever there is elsewhere."""
+
     def names(self) -> Sequence[str]:
         """The names of all containers, also of those on their way."""
 
     def mark(self, name: str) -> str:
         """What tells a container from all others, in whatever store and with whatever name. Raises
         NoSuchContainerError."""
+
+    def origin(self, name: str) -> str:
+        """The mark that a copy of a container has in its name."""
+
+    def require_one_value(self, name: str) -> None:
+        """Raise UsageError when keys of a container have several values."""
 
     def create_container(self, name: str) -> None:
         """Make an empty container."""
@@ -69,6 +87,16 @@ class Movable(Protocol):
 
     def wait_for_others(self) -> None:
         """Wait until no write can be under way to a container by a former name."""
+
+    def is_late(self, name: str) -> bool:
+        """Whether a container that has left holds only what was written to it since."""
+
+    def withdraw(self, name: str) -> None:
+        """Leave a container that is to leave to another machine, which moves it, too."""
+
+    def hand_over(self, name: str, container: str, target: ContainerStore) -> Sequence[str]:
+        """Discard a container that has left, when its copy has the name; bring there what was written to it
+        since, and return the keys of the values that were put beside others."""
 
     def discard(self, name: str) -> None:
         """Remove a container that nobody uses, if it is there, with all that it holds."""
@@ -87,19 +115,60 @@ class Movable(Protocol):
         *before*: what is there. Raises ConditionNotMetError when it is not there any more."""
 
 
-class _WithMetadata:
+class _Linearizable:
+    """What a move need not do in stores in which one write follows another; see `Movable`."""
+
+    room: Final = None
+
+    def __init__(
+        self, store: KeyValueStore | CloudStore, mark: Callable[[str], str], discard: Callable[[str], None]
+    ) -> None:
+        self.get = store.get
+        self.mark = mark
+        self.discard = discard
+
+    def origin(self, name: str) -> str:
+        return self.mark(name)
+
+    def require_one_value(self, name: str) -> None:
+        """They have one."""
+
+    def is_late(self, name: str) -> bool:
+        return False
+
+    def withdraw(self, name: str) -> None:
+        """Its name is gone already."""
+
+    def hand_over(self, name: str, container: str, target: ContainerStore) -> Sequence[str]:
+        self.discard(name)
+        return ()
+
+
+class _OnClouds(_Linearizable):
+    """A store on the clouds, see `Movable`."""
+
+    def __init__(self, store: CloudStore) -> None:
+        super().__init__(store, store.mark, store.discard)
+        self.names = store.names
+        self.create_container = store.create_container
+        self.rename = store.rename
+        self.wait_for_others = store.wait_for_others
+        self.entries = store.entries
+        self.copy = store.copy
+
+
+class _WithMetadata(_Linearizable):
     """A store with metadata of its own, see `Movable`."""
 
     def __init__(self, store: KeyValueStore) -> None:
+        super().__init__(store, self._mark, store.metadata.discard_container)
         self._store = store
         self._metadata = store.metadata
         self.create_container = store.metadata.create_container
         self.rename = store.metadata.rename_container
-        self.discard = store.metadata.discard_container
         self.names = store.metadata.containers
-        self.get = store.get
 
-    def mark(self, name: str) -> str:
+    def _mark(self, name: str) -> str:
         return f"{self._metadata.store_id.hex()}-{self._metadata.container(name):x}"
 
     def wait_for_others(self) -> None:
@@ -110,7 +179,9 @@ class _WithMetadata:
         number = self._metadata.container(name)
         with self._metadata.listing(number, b"", deleted=True) as pages:
             yield (
-                Entry(one.key.decode(), one.entry.timestamp, one.entry.live, one.entry.written)
+                Entry(
+                    one.key.decode(), one.entry.timestamp, one.entry.live, one.entry.written, one.entry.size
+                )
                 for page in pages
                 for one in page
             )
@@ -123,15 +194,27 @@ class _WithMetadata:
 
 
 def _movable(store: Store) -> Movable:
-    return store if isinstance(store, CloudStore) else _WithMetadata(store)
+    if isinstance(store, LogStore):
+        return store.moves
+    return _OnClouds(store) if isinstance(store, CloudStore) else _WithMetadata(store)
 
 
-def migrate(container: str, source: Store, target: Store, step: Callable[[str, int, int], None]) -> int:
-    """Move a container, or go on with its move; return how many keys were copied by this call.
+class Moved(NamedTuple):
+    """What a call has done."""
+
+    keys: int
+    """How many were copied."""
+    beside: Sequence[str]
+    """The keys under which values were put that were written late and did not agree with others."""
+
+
+def migrate(container: str, source: Store, target: Store, step: Callable[[str, int, int], None]) -> Moved:
+    """Move a container, or go on with its move.
 
     *step* gets the stage, how many keys are done, and 0, as nobody has counted them; it may raise to stop.
     Raises ContainerExistsError when the other store has a container of that name, NoSuchContainerError,
-    ContainerMovingError, CloudsUnavailable when a value cannot be read or stored, and HybrisError.
+    ContainerMovingError, UsageError when there is no room or a key has several values, CloudsUnavailable when
+    a value cannot be read or stored, and HybrisError.
     """
     here, there = _movable(source), _movable(target)
     copied = 0
@@ -140,6 +223,8 @@ def migrate(container: str, source: Store, target: Store, step: Callable[[str, i
             raise ContainerExistsError(container)
         if _left(container, here) is not None:  # of another one, that is not to be taken for this
             raise ContainerMovingError(container)
+        here.require_one_value(container)
+        _require_room(here, container, there)
         copy = _begin(container, here, container, there)
         for _ in range(_PASSES):
             changed = _copy(here, container, there, copy, step, is_last=False)
@@ -158,14 +243,34 @@ def migrate(container: str, source: Store, target: Store, step: Callable[[str, i
             left = now
         step("waiting", 0, 0)
         here.wait_for_others()
+        try:
+            _require_room(here, left, there)
+        except UsageError:
+            here.rename(left, container)
+            there.discard(copy)
+            raise
         copied += _copy(here, left, there, copy, step, is_last=True)
         if left not in here.names():  # another machine moves it, too
+            here.withdraw(left)
             raise ContainerMovingError(container)
         there.rename(copy, container)
     if left != leaving(container, there.mark(container)):
         raise ContainerExistsError(container)
-    here.discard(left)
-    return copied
+    return Moved(copied, here.hand_over(left, container, target))
+
+
+def _require_room(here: Movable, name: str, there: Movable) -> None:
+    """Raise UsageError when a container has keys that the other store has no room for."""
+    room = there.room
+    if room is not None:
+        with here.entries(name) as entries:
+            keys = [
+                one.key
+                for one in entries
+                if one.live and (one.size > room.value or len(one.key.encode()) > room.key)
+            ]
+        if keys:
+            raise room.refusal(container_of(name), keys)
 
 
 def give_up(container: str, target: Store) -> None:
@@ -188,19 +293,21 @@ def _left(container: str, here: Movable) -> str | None:
     return next((name for name in here.names() if name.startswith(leaving(container))), None)
 
 
-def finish(container: str, source: Store, target: Store) -> bool:
-    """Discard the former values of a container that has come to *target*. False when there are none."""
+def finish(container: str, source: Store, target: Store) -> Moved | None:
+    """Discard the former values of a container that has come to *target*, and bring there what was written to
+    it late. None when there are none."""
     here = _movable(source)
     left = _left(container, here)
-    if left is None or left != leaving(container, _movable(target).mark(container)):
-        return False
-    here.discard(left)
-    return True
+    if left is None:
+        return None
+    if left != leaving(container, _movable(target).mark(container)) and not here.is_late(left):
+        return None
+    return Moved(0, here.hand_over(left, container, target))
 
 
 def _begin(container: str, here: Movable, name: str, there: Movable) -> str:
     """See to it that there is a copy, and none of another container; its name."""
-    copy = arriving(container, here.mark(name))
+    copy = arriving(container, here.origin(name))
     if copy not in there.names():
         _give_up(container, there)
         there.create_container(copy)

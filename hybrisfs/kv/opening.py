@@ -24,7 +24,7 @@ from hybrisfs.kv.cloud_mend import CloudMender
 from hybrisfs.kv.cloud_place import is_on_clouds
 from hybrisfs.kv.cloud_store import CloudStore
 from hybrisfs.kv.cloud_stores import CloudStores
-from hybrisfs.kv.containers import Authority, ContainerStore, Key
+from hybrisfs.kv.containers import Authority, Key
 from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.errors import (
     DAMAGE_ADVICE,
@@ -32,9 +32,10 @@ from hybrisfs.kv.errors import (
     ContainerMovingError,
     NoSuchContainerError,
 )
+from hybrisfs.kv.log_moves import MovedContainer
 from hybrisfs.kv.log_store import LogStore
 from hybrisfs.kv.mend import ValueMender
-from hybrisfs.kv.migrate import Store, finish, give_up, left_behind, migrate
+from hybrisfs.kv.migrate import Moved, Store, finish, give_up, left_behind, migrate
 from hybrisfs.kv.record import check_container
 from hybrisfs.kv.rmds import DeviceStore
 from hybrisfs.kv.salvage import Orphans, Salvaged, salvage
@@ -118,7 +119,7 @@ class KeyValues:
 
     # -- containers, whichever store has them ----------------------------------------------------
 
-    def of(self, container: str) -> ContainerStore:
+    def of(self, container: str) -> Store:
         """The store that has a container. Raises NoSuchContainerError, ContainerMovingError, and HybrisError
         or CloudsUnavailable when a service or clouds that may have it do not answer.
 
@@ -182,58 +183,59 @@ class KeyValues:
             self.shared.services.add(service)
         return store
 
-    def migrate(self, container: str, place: str, step: Callable[[str, int, int], None]) -> int:
-        """Move a container to the store of this device, ON_DEVICE, to the clouds (see `CloudPlace.wished`),
-        or to the store in a service, by its URL, or go on with a move that was cut short; return how many
-        keys were copied.
+    def migrate(self, container: str, place: str, step: Callable[[str, int, int], None]) -> Moved:
+        """Move a container to the store of this device, ON_DEVICE, to the log, IN_LOG, to the clouds (see
+        `CloudPlace.wished`), or to the store in a service, by its URL, or go on with a move that was cut
+        short. Brings what was written late to a container that has left the log, also to where it is already.
 
-        See `hybrisfs.kv.migrate`. Raises UsageError when it is there already, NoSuchContainerError, and
-        HybrisError when a service does not answer, or another call moves it.
+        See `hybrisfs.kv.migrate`. Raises UsageError when it is there already, there is no room, or keys have
+        several values, NoSuchContainerError, and HybrisError when a service does not answer, or another call
+        moves it.
         """
         check_container(container)
         self._authority.require_writer()
-        if place == IN_LOG or self._in_log.has_container(container):
-            raise UsageError(
-                "the container cannot be moved",
-                "to the log and from it no container moves",
-                "Make another one, and put there what kv get reads.",
-            )
         with self._moving(container):
-            if is_on_clouds(place):
-                target: Store = self.on_clouds.use(self.on_clouds.wished(place))
+            if place == IN_LOG:
+                target: Store = self._in_log
+            elif is_on_clouds(place):
+                target = self.on_clouds.use(self.on_clouds.wished(place))
             else:
                 target = self._at(place)
             others = [store for store in self._stores() if store is not target]
+            late = self._in_log.moves.rejoin(container)
             using = _holding(others, container)
             if _holding([target], container) is not None:
                 if using is not None:
                     raise ContainerExistsError(container)
-                finished = [finish(container, store, target) for store in others]
-                if any(finished):
-                    return 0
+                finished = [
+                    done for store in others if (done := finish(container, store, target)) is not None
+                ]
+                if finished or (late and target is self._in_log):
+                    return Moved(0, [key for done in finished for key in done.beside])
                 for store in others:  # a move to another place was not brought to its end
                     give_up(container, store)
                 raise UsageError(f"the container {container!r} is there already")
+            beside: list[str] = []
             if using is not None:
                 for store in (target, *others):
-                    finish(container, store, using)
+                    done = finish(container, store, using)
+                    beside += done.beside if done is not None else ()
             source = using or next((one for one in others if left_behind(container, one)), None)
             if source is None:
                 self._require_rest(container)
                 raise NoSuchContainerError(container, self._names())
-            return migrate(container, source, target, step)
+            moved = migrate(container, source, target, step)
+            return moved._replace(beside=[*beside, *moved.beside])
 
     def delete_container(self, container: str) -> None:
         """Remove a container that holds no keys. Raises NoSuchContainerError and ContainerInUseError."""
         store = self.of(container)
-        if not isinstance(store, KeyValueStore | CloudStore):
-            self._in_log.delete_container(container)
-            return
         with suppress(HybrisError):  # a service that is away may have what an earlier move has left
             for other in self._stores():
                 if other is not store:
                     finish(container, other, store)
         store.delete_container(container)
+        self._in_log.moves.settle(container)
 
     @contextmanager
     def _moving(self, container: str) -> Iterator[None]:
@@ -248,10 +250,11 @@ class KeyValues:
                 self._under_way.discard(container)
 
     def _stores(self) -> Iterator[Store]:
-        """All stores but the log. Raises HybrisError when one cannot be opened."""
+        """All stores. Raises HybrisError when one cannot be opened."""
         device = self.existing()
         if device is not None:
             yield device
+        yield self._in_log
         for _, store in chain(self.on_clouds.all(), self.shared.all()):
             if isinstance(store, HybrisError):
                 raise store
@@ -291,6 +294,10 @@ class KeyValues:
         """The keys that have several values, and how many: machines have written them without knowing of each
         other."""
         return self._in_log.conflicts()
+
+    def moved(self) -> Sequence[MovedContainer]:
+        """The containers that have left the log, and that a person should look at."""
+        return self._in_log.moved()
 
     def forget_service(self, url: str) -> None:
         """Use a service no longer, on all devices; what is in it stays there. Raises UsageError."""

@@ -55,6 +55,7 @@ __all__ = [
     "Timestamp",
     "arriving",
     "check_container",
+    "container_of",
     "encode_key",
     "is_leaving",
     "is_usable",
@@ -363,6 +364,11 @@ def leaving(container: str, target: str = "") -> str:
 def is_leaving(name: str) -> bool:
     """Whether nobody may write to a container of that name."""
     return _LEAVING in name
+
+
+def container_of(name: str) -> str:
+    """The name that programs know a container by, also of one that is on its way."""
+    return name.partition("/")[0]
 
 
 def is_usable(name: str) -> bool:

@@ -329,10 +329,11 @@ def rows_of_kind(db: Reader, kind: Kind | None) -> Iterator[tuple[bytes, int, in
     return db.execute(f"SELECT key, clock, writer, value FROM register {condition}ORDER BY key")
 
 
-def keys_with_several(db: Reader, kind: Kind) -> list[bytes]:
-    """The keys of the registers of a kind that have several values, in order."""
+def keys_with_several(db: Reader, prefix: bytes) -> list[bytes]:
+    """The keys that begin with *prefix* of the registers that have several values, in order."""
     rows = db.execute(
-        f"SELECT key FROM register WHERE {kind.sql_rows()} GROUP BY key HAVING count(*) > 1 ORDER BY key"
+        "SELECT key FROM register WHERE key >= ? AND key < ? GROUP BY key HAVING count(*) > 1 ORDER BY key",
+        (prefix, after(prefix)),
     )
     return [key for (key,) in rows]
 

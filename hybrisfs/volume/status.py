@@ -63,7 +63,9 @@ def volume_status(volume: Opened) -> VolumeStatus:
             removed=removed,
             reader=fs.read_only,
             folders=next((one.folders for one in devices if one.this), None),
-            conflicts=volume.conflict_table.count(tx) + len(volume.key_values.conflicts()),
+            conflicts=volume.conflict_table.count(tx)
+            + len(volume.key_values.conflicts())
+            + len(volume.key_values.moved()),
             clouds=clouds,
             devices=devices,
             accused=accused,

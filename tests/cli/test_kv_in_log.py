@@ -10,7 +10,10 @@ import pytest
 
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.kv.containers import ContainerStore, Key
+from hybrisfs.kv.log_moves import MovedContainer
 from hybrisfs.kv.log_store import LogStore
+from hybrisfs.kv.migrate import migrate
+from hybrisfs.kv.record import leaving
 from tests.cli.conftest import Run
 from tests.daemon.fake import FakeVolumes
 from tests.daemon.stored import Stored
@@ -31,6 +34,9 @@ class InLog(Stored):
         if seen is not None:
             self.log.catch_up(seen, patience)
         return self.log.session()
+
+    def moved(self) -> Sequence[MovedContainer]:
+        return self.log.moved()
 
     def conflicts(self) -> Sequence[tuple[Key, int]]:
         return self.log.conflicts()
@@ -86,3 +92,38 @@ def test_conflicts_list_names_the_key_until_it_is_written(fleet: Fleet, run: Run
     value.write_bytes(b"both")
     assert run("kv", "put", "photos", f"{BOX}/a", str(value)).exit_code == 0
     assert run("conflicts", "list", "--volume", "photos", "--json").stdout.count('"container"') == 0
+
+
+def test_conflicts_list_tells_of_containers_that_have_left_the_log(
+    fleet: Fleet, run: Run, volumes: FakeVolumes
+) -> None:
+    values = volumes.opened["photos"].key_values
+    assert isinstance(values, InLog)
+    for device in fleet.devices:
+        store(device).put(BOX, f"{device.name}", b"1")
+    fleet.meet()
+    values.rig.store.delete_container(BOX)
+    migrate(BOX, values.log, values.rig.store, lambda what, done, total: None)
+    assert run("conflicts", "list", "--volume", "photos").stdout == "There are no conflicts.\n"
+    store(fleet[1]).put(BOX, "late", b"1")
+    store(fleet[1]).moves.rename(BOX, leaving(BOX, "elsewhere"))
+    fleet.meet()
+    listed = run("conflicts", "list", "--volume", "photos").stdout.splitlines()
+    assert "box has left the log" in listed[0]
+    assert "1 key since. hybrisfs kv migrate" in listed[0]
+    assert "box was moved to two places" in listed[1]
+    facts = json.loads(run("conflicts", "list", "--volume", "photos", "--json").stdout)
+    assert facts["moved"] == [{"container": BOX, "late": 1, "twice": True}]
+
+
+def test_a_move_tells_what_it_has_put_beside(fleet: Fleet, run: Run, volumes: FakeVolumes) -> None:
+    values = volumes.opened["photos"].key_values
+    assert isinstance(values, InLog)
+    volumes.opened["photos"].key_values = values._replace(beside=["a (late 2-7)"])
+    moved = run("kv", "migrate", "photos", BOX, "--metadata", "device")
+    assert moved.stdout.splitlines() == [
+        "Moved the container box: 3 keys copied.",
+        "Written late, beside another value: box/a (late 2-7)",
+    ]
+    facts = json.loads(run("kv", "migrate", "photos", BOX, "--metadata", "device", "--json").stdout)
+    assert facts["beside"] == ["a (late 2-7)"]

@@ -32,6 +32,8 @@ from hybrisfs.daemon.interfaces import KeyValueControl, OpenVolume
 from hybrisfs.errors import DamagedError, HybrisError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.kv.containers import Key
+from hybrisfs.kv.log_moves import MovedContainer
+from hybrisfs.kv.migrate import Moved
 from hybrisfs.kv.salvage import Orphans, Salvaged
 from hybrisfs.kv.store import KeyValueStore
 from hybrisfs.pairing import Dialogue, PairingError, Peer
@@ -122,13 +124,16 @@ class NoKeyValues:
     def delete_container(self, container: str) -> None:
         raise HybrisError("this volume has no key-value store")
 
-    def migrate(self, container: str, place: str, step: Callable[[str, int, int], None]) -> int:
+    def migrate(self, container: str, place: str, step: Callable[[str, int, int], None]) -> Moved:
         raise HybrisError("this volume has no key-value store")
 
     def session(self, seen: str | None, patience: float) -> str:
         raise HybrisError("this volume has no key-value store")
 
     def conflicts(self) -> Sequence[tuple[Key, int]]:
+        return []
+
+    def moved(self) -> Sequence[MovedContainer]:
         return []
 
     def forget_service(self, url: str) -> None:

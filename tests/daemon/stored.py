@@ -11,6 +11,8 @@ from hybrisfs.api.key_value import ON_DEVICE, Place
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.errors import UsageError
 from hybrisfs.kv.containers import ContainerStore, Key
+from hybrisfs.kv.log_moves import MovedContainer
+from hybrisfs.kv.migrate import Moved
 from hybrisfs.kv.salvage import Orphans, Salvaged
 from tests.daemon.fake import FakeVolumes
 from tests.kv.rig import KEY, Rig
@@ -24,6 +26,8 @@ class Stored(NamedTuple):
     rig: Rig
     place: str = ON_DEVICE
     """Where the metadata are, as far as clients are told."""
+    beside: Sequence[str] = ()
+    """What a move says that it has put beside other values."""
 
     def of(self, container: str) -> ContainerStore:
         self.rig.store.metadata.container(container)
@@ -38,9 +42,9 @@ class Stored(NamedTuple):
     def delete_container(self, container: str) -> None:
         self.rig.store.delete_container(container)
 
-    def migrate(self, container: str, place: str, step: Callable[[str, int, int], None]) -> int:
+    def migrate(self, container: str, place: str, step: Callable[[str, int, int], None]) -> Moved:
         step("keys", 3, 3)
-        return 3
+        return Moved(3, self.beside)
 
     def containers(self) -> list[Place]:
         return [Place(self.place, list(self.rig.store.containers()), "")]
@@ -49,6 +53,9 @@ class Stored(NamedTuple):
         return seen or "session"
 
     def conflicts(self) -> Sequence[tuple[Key, int]]:
+        return []
+
+    def moved(self) -> Sequence[MovedContainer]:
         return []
 
     def forget_service(self, url: str) -> None:

@@ -15,6 +15,8 @@ from hybrisfs.daemon.service import Daemon
 from hybrisfs.errors import HybrisError
 from hybrisfs.kv.containers import Key
 from hybrisfs.kv.errors import NoSuchContainerError
+from hybrisfs.kv.log_moves import MovedContainer
+from hybrisfs.kv.migrate import Moved
 from hybrisfs.kv.salvage import Orphans, Salvaged
 from hybrisfs.kv.store import KeyValueStore
 from tests.daemon.fake import FakeVolumes
@@ -56,13 +58,16 @@ class Places:
     def delete_container(self, container: str) -> None:
         raise HybrisError("nobody asks for that here")
 
-    def migrate(self, container: str, place: str, step: Callable[[str, int, int], None]) -> int:
+    def migrate(self, container: str, place: str, step: Callable[[str, int, int], None]) -> Moved:
         raise HybrisError("nobody asks for that here")
 
     def session(self, seen: str | None, patience: float) -> str:
         raise HybrisError("nobody asks for that here")
 
     def conflicts(self) -> Sequence[tuple[Key, int]]:
+        return []
+
+    def moved(self) -> Sequence[MovedContainer]:
         return []
 
     def forget_service(self, url: str) -> None:

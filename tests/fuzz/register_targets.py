@@ -26,7 +26,7 @@ from hybrisfs.merge.cloud_set import CloudRecord, CloudState, RedundancyRecord
 from hybrisfs.merge.kv_services import ServiceRecord, service_key
 from hybrisfs.recovery.record import KIT_CONTEXT, KitRecord, SignedKit, signed_kit_key
 from hybrisfs.registers.ballots import Answer, Ballot, Proposal, Stage, Stray
-from hybrisfs.registers.entries import Entry
+from hybrisfs.registers.entries import ContainerRecord, ContainerState, Entry
 from hybrisfs.registers.labels import ADDED, TAKEN_AWAY, as_text, check_label, from_text, label_key, word_of
 from hybrisfs.registers.tree import (
     Attr,
@@ -43,6 +43,7 @@ from hybrisfs.registers.tree import (
     removed_place,
     slot_of,
 )
+from hybrisfs.registers.values import Stamp
 from hybrisfs.tree.acl import Acl
 from sync.codec import DecodeError, Reader, Writer
 from sync.identity import SIGNATURE_SIZE, Members
@@ -211,7 +212,20 @@ TARGETS: Final[dict[str, Target]] = {
             Entry(1, 2, 3, b"value", b"attributes").encode(),
             Entry(1 << 40, 5, 0, b"").encode(),
             Entry(2, 7, 1_800_000_000_000, None).encode(),
+            Entry(2, 7, 1_800_000_000_000, b"value", came=True).encode(),
+            Entry(2, 7, 1_800_000_000_000, None, came=True).encode(),
+            Entry(2, 7, 1_800_000_000_000, None, went=Stamp(9, _NODE)).encode(),
         ],
+    ),
+    "register b": decoder(
+        ContainerRecord.decode,
+        [
+            b"\0",
+            b"\1",
+            ContainerRecord(ContainerState.THERE, (b"s" * 8, b"t" * 8)).encode(),
+            ContainerRecord(ContainerState.RENAMED, (b"s" * 8,), "box/leaving/mark").encode(),
+        ],
+        ContainerRecord.encode,
     ),
     "labels as text": Target(_labels, [b"2026,taxes", "a b, ä".encode(), b""], (ValueError,)),
     "register m": decoder(

@@ -24,7 +24,7 @@ from hybrisfs.kv.log_store import LogStore
 from hybrisfs.kv.record import ABSENT, Condition, Timestamp
 from hybrisfs.log import Merged
 from hybrisfs.members.roles import Role
-from hybrisfs.registers.entries import MAX_ENTRY_KEY, MAX_ENTRY_VALUE, THERE, Entry, container_key
+from hybrisfs.registers.entries import MAX_ENTRY_KEY, MAX_ENTRY_VALUE, Entry, container_key
 from hybrisfs.registers.values import Stamp, Value
 from tests.members.test_roles import founded
 from tests.merge.fleet import Device, Fleet
@@ -126,7 +126,7 @@ def together(device: Device, works: Sequence[Callable[[LogStore], object]]) -> l
     with ThreadPoolExecutor(len(works)) as pool:
         with device.rig.fs.state.cutting:
             begun = [pool.submit(work, one) for work in works]
-            until(lambda: len(one._waiting) == len(works), "all to wait")
+            until(lambda: len(one._writer._waiting) == len(works), "all to wait")
         return begun
 
 
@@ -379,7 +379,7 @@ def test_what_an_earlier_version_has_kept_hides_nothing(fleet: Fleet, alone: Log
         (register, b"nonsense"),
         (register + b"\xff", Entry(1, 1, 1, b"value").encode()),
         (register + b"b", Entry(1, 1, 1, b"value").encode()[:-1]),
-        (container_key("x")[:-1] + b"\xff", THERE),
+        (container_key("x")[:-1] + b"\xff", b"\1"),
     ]
     with fleet[0].rig.fs.state.transaction() as tx:
         stamp = Stamp(1 << 40, fleet[1].key.device_id)

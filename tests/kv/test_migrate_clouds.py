@@ -13,6 +13,7 @@ import pytest
 
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.dispersal.pack import Redundancy
+from hybrisfs.dispersal.ranking import Timing
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.errors import HybrisError
 from hybrisfs.kv.cloud_place import CloudPlace
@@ -40,12 +41,14 @@ LIMITS: Final = Limits(CloudStoreLimits(known_seconds=0.2, forgotten_seconds=2.0
 class Stores:
     """Over six clouds: one that a device has, and two sets of clouds."""
 
-    def __init__(self, folder: Path, ends: ExitStack) -> None:
-        self.cluster = ends.enter_context(Cluster(1, 1, 6, HASTY, limits=LIMITS))
+    def __init__(
+        self, folder: Path, ends: ExitStack, timing: Timing = HASTY, environment: Environment = HURRIED
+    ) -> None:
+        self.cluster = ends.enter_context(Cluster(1, 1, 6, timing, limits=LIMITS))
         self.ends = ends
         engine = self.cluster.engine
         self.device = DeviceStore(
-            new_database(folder), engine.values, KEY, Redundancy(1, 1), environment=HURRIED
+            new_database(folder), engine.values, KEY, Redundancy(1, 1), environment=environment
         )
         ends.callback(self.device.close)
 
@@ -79,7 +82,7 @@ def test_values_versions_times_and_attributes_stay(stores: Stores, way: tuple[st
     source, target = map(stores.of, way)
     fill(source)
     before = content(source)
-    assert migrate(BOX, source, target, quiet) == 31
+    assert migrate(BOX, source, target, quiet).keys == 31
     assert content(target) == content(stores.of(way[1])) == before
     assert source.containers() == []
     with pytest.raises(NoSuchKeyError):
@@ -165,7 +168,7 @@ def test_a_cloud_that_the_volume_has_no_more_keeps_no_move_from_its_end(stores: 
     fill(source)
     before = content(source)
     stores.cluster.engine.retire_cloud(0)
-    assert migrate(BOX, source, target, quiet) == 31
+    assert migrate(BOX, source, target, quiet).keys == 31
     assert content(target) == before
     assert left_behind(BOX, source) is None
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from hybrisfs.kinds import ENTRY
 from hybrisfs.kv.containers import Key
 from hybrisfs.kv.log_store import LogStore
-from hybrisfs.registers.entries import Entry, entry_key, key_of
+from hybrisfs.registers.entries import Entry, entry_key, key_of, space_of
 from hybrisfs.registers.values import Value
 from tests.tree.rig import Rig
 
@@ -43,7 +43,7 @@ class KeyModel:
         store = LogStore(rig.fs, rig.sharing.signer, rig.committer, rig.signals)
         if not store.has_container(_BOX):
             store.create_container(_BOX)
-        registers = {key: entry_key(_BOX, key.encode()) for key in values}
+        registers = {key: entry_key(space_of(_BOX), key.encode()) for key in values}
         seen = {key: _present({one: rig.registers.values(one)}) for key, one in registers.items()}
         written = store.tput({Key(_BOX, key): value for key, value in values.items()})
         for (key, before), stamp in zip(seen.items(), written, strict=True):

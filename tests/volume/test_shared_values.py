@@ -187,7 +187,7 @@ def test_a_container_moves_to_a_service_and_all_devices_use_it(
     first, second = devices
     values(first).create_container(BOX, ON_DEVICE)
     put = box(first).put(BOX, "key", b"value")
-    assert values(first).migrate(BOX, service.url, quiet) == 1
+    assert values(first).migrate(BOX, service.url, quiet).keys == 1
     learns(second, service.url)
     found = box(second).get(BOX, "key")
     assert (found.value, found.timestamp.sn) == (b"value", put.sn)
@@ -195,7 +195,7 @@ def test_a_container_moves_to_a_service_and_all_devices_use_it(
     assert box(first).get(BOX, "key").value == b"another"
     with pytest.raises(UsageError, match="there already"):
         values(second).migrate(BOX, service.url, quiet)
-    assert values(second).migrate(BOX, ON_DEVICE, quiet) == 1
+    assert values(second).migrate(BOX, ON_DEVICE, quiet).keys == 1
     with pytest.raises(NoSuchContainerError):
         box(first).get(BOX, "key")
     with pytest.raises(NoSuchContainerError):
@@ -215,7 +215,7 @@ def test_nothing_else_is_done_with_a_container_on_its_way(device: Device, servic
     with pytest.raises(UsageError):
         values(device).of(leaving(BOX, "mark"))
     assert [one.containers for one in values(device).containers()] == [[]]
-    assert values(device).migrate(BOX, service.url, quiet) == 1
+    assert values(device).migrate(BOX, service.url, quiet).keys == 1
     assert box(device).get(BOX, "key").value == b"value"
 
 
@@ -238,13 +238,13 @@ def test_what_a_move_has_left_goes_when_the_container_is_dropped_or_moved_again(
     with monkeypatch.context() as patch:
         patch.setattr(store.metadata, "discard_container", lambda name: None)
         values(device).migrate(BOX, service.url, quiet)
-    assert values(device).migrate(BOX, service.url, quiet) == 0, "it is finished"
+    assert values(device).migrate(BOX, service.url, quiet).keys == 0, "it is finished"
     assert left_behind(BOX, store) is None
-    assert values(device).migrate(BOX, ON_DEVICE, quiet) == 0, "it is empty"
+    assert values(device).migrate(BOX, ON_DEVICE, quiet).keys == 0, "it is empty"
     box(device).put(BOX, "key", b"value")
     with monkeypatch.context() as patch:
         patch.setattr(store.metadata, "discard_container", lambda name: None)
         values(device).migrate(BOX, service.url, quiet)
-    assert values(device).migrate(BOX, ON_DEVICE, quiet) == 1, "back, beside what is left there"
+    assert values(device).migrate(BOX, ON_DEVICE, quiet).keys == 1, "back, beside what is left there"
     assert store.metadata.containers() == [BOX]
     assert box(device).get(BOX, "key").value == b"value"

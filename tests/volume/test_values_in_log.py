@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from hybrisfs.api.key_value import IN_LOG, ON_DEVICE, Place
 from hybrisfs.errors import UsageError
 from hybrisfs.home import Home
 from hybrisfs.kv.containers import Key
-from hybrisfs.kv.errors import ContainerExistsError, NoSuchContainerError
+from hybrisfs.kv.errors import ContainerExistsError, ContainerMovingError, NoSuchContainerError
+from hybrisfs.kv.log_moves import MovedContainer
 from hybrisfs.kv.opening import KeyValues
 from tests.volume.device import Device
 from tests.volume.recovery_rig import First, New, Second, recover
@@ -131,13 +133,122 @@ def test_a_container_of_this_device_goes_before_one_of_that_name_in_the_log(
     assert get(second, "a") == b"in the log"
 
 
-def test_containers_do_not_move_to_the_log_or_from_it(devices: tuple[First, Second]) -> None:
-    device = devices[0]
-    values(device).create_container(BOX, IN_LOG)
-    values(device).create_container("mine", ON_DEVICE)
-    for container, place in ((BOX, ON_DEVICE), ("mine", IN_LOG)):
-        with pytest.raises(UsageError, match="cannot be moved"):
-            values(device).migrate(container, place, lambda what, done, total: None)
+def quiet(stage: str, done: int, total: int) -> None:
+    """Nobody looks at the progress."""
+
+
+def test_a_container_moves_to_the_log_and_all_devices_have_it(devices: tuple[First, Second]) -> None:
+    first, second = devices
+    values(first).create_container(BOX, ON_DEVICE)
+    put(first, "a", b"1")
+    assert values(first).migrate(BOX, IN_LOG, quiet).keys == 1
+    assert values(first).containers() == [Place(ON_DEVICE, [], ""), Place(IN_LOG, [BOX], "")]
+    with pytest.raises(UsageError, match="there already"):
+        values(first).migrate(BOX, IN_LOG, quiet)
+    first.sync()
+    hears(second, lambda: has(second, "a"))
+    put(second, "a", b"2")
+    assert values(second).migrate(BOX, ON_DEVICE, quiet).keys == 1
+    second.sync()
+    hears(first, lambda: not has(first, "a"))
+    with pytest.raises(NoSuchContainerError):
+        put(first, "a", b"3")
+    assert get(second, "a") == b"2"
+    for device in devices:
+        assert device.fsck().problems == []
+
+
+def test_what_a_device_writes_that_has_not_heard_of_a_move_is_brought_over(
+    devices: tuple[First, Second],
+) -> None:
+    first, second = devices
+    values(first).create_container(BOX, IN_LOG)
+    put(first, "a", b"before")
+    put(first, "b", b"before")
+    first.sync()
+    hears(second, lambda: has(second, "b"))
+    with silent(first):
+        values(first).migrate(BOX, ON_DEVICE, quiet)
+        put(first, "b", b"here")
+        put(second, "a", b"late")
+        put(second, "b", b"late")
+    second.sync()
+    hears(first, lambda: values(first).moved() == [MovedContainer(BOX, 2, False)])
+    assert first.volume.status(look=False).conflicts == 1
+    assert (get(first, "a"), get(first, "b")) == (b"before", b"here")
+    first.sync()
+    hears(second, lambda: values(second).moved() != [])
+    with pytest.raises(ContainerMovingError):
+        put(second, "a", b"later")
+    moved = values(first).migrate(BOX, ON_DEVICE, quiet)
+    assert (moved.keys, len(moved.beside)) == (0, 1)
+    assert (get(first, "a"), get(first, "b"), get(first, moved.beside[0])) == (b"late", b"here", b"late")
+    assert values(first).moved() == []
+    with pytest.raises(UsageError, match="there already"):
+        values(first).migrate(BOX, ON_DEVICE, quiet)
+    first.sync()
+    hears(second, lambda: values(second).moved() == [])
+    with pytest.raises(NoSuchContainerError):
+        put(second, "a", b"later")
+
+
+def test_late_values_follow_a_container_that_has_moved_on(devices: tuple[First, Second]) -> None:
+    """From the log to this device, and back to the log, where it has another space."""
+    first, second = devices
+    values(first).create_container(BOX, IN_LOG)
+    put(first, "a", b"before")
+    first.sync()
+    hears(second, lambda: has(second, "a"))
+    with silent(first):
+        values(first).migrate(BOX, ON_DEVICE, quiet)
+        values(first).migrate(BOX, IN_LOG, quiet)
+        put(second, "a", b"late")
+    second.sync()
+    hears(first, lambda: values(first).moved() == [MovedContainer(BOX, 1, False)])
+    assert get(first, "a") == b"before"
+    values(first).migrate(BOX, IN_LOG, quiet)
+    assert values(first).conflicts() == [(Key(BOX, "a"), 2)]
+    put(first, "a", b"both")
+    assert values(first).migrate(BOX, ON_DEVICE, quiet).keys == 1
+    assert get(first, "a") == b"both"
+
+
+def test_a_container_that_two_devices_have_moved_is_told_of_until_one_is_dropped(
+    devices: tuple[First, Second],
+) -> None:
+    first, second = devices
+    values(first).create_container(BOX, IN_LOG)
+    put(first, "a", b"before")
+    first.sync()
+    hears(second, lambda: has(second, "a"))
+    with silent(first):
+        for device in devices:
+            values(device).migrate(BOX, ON_DEVICE, quiet)
+    for device in devices:
+        device.sync()
+    told = [MovedContainer(BOX, 0, True)]
+    for device in devices:
+        hears(device, partial(is_told, device, told))
+        assert get(device, "a") == b"before"
+    values(second).of(BOX).delete(BOX, "a")
+    values(second).delete_container(BOX)
+    second.sync()
+    hears(first, partial(is_told, first, []))
+    assert get(first, "a") == b"before"
+
+
+@contextmanager
+def silent(device: Device) -> Iterator[None]:
+    """Nobody hears of a device until the end."""
+    device.volume.signals.pause_transfers(True)
+    try:
+        yield
+    finally:
+        device.volume.signals.pause_transfers(False)
+
+
+def is_told(device: Device, told: list[MovedContainer]) -> bool:
+    return values(device).moved() == told
 
 
 def test_a_place_that_does_not_exist_is_refused_with_those_that_do(devices: tuple[First, Second]) -> None:
