@@ -47,7 +47,8 @@ class Rig:
         return [{cloud: self._answer(cloud, ask) for cloud, ask in one.asks.items()} for one in rounds]
 
     def _answer(self, number: int, ask: Any) -> Answer:
-        cloud, names, data = self.clouds[number], (), b""
+        cloud, data = self.clouds[number], b""
+        names: tuple[str, ...] = ()
         for kind, what in requests_of(ask):
             match kind:
                 case "put":
