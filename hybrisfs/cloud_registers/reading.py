@@ -14,7 +14,7 @@ from hybrisfs.cloud_registers.names import ZERO_TIME, Kind, Time, Version, commi
 from hybrisfs.cloud_registers.register import Found, Lists, Part, Register
 from hybrisfs.cloud_registers.rounds import Pause, Protocol, RoundFailedError
 
-__all__ = ["MOMENT", "Base", "abort", "base", "collect", "read", "settle"]
+__all__ = ["MOMENT", "Base", "abort", "base", "collect", "is_latest", "read", "settle"]
 
 MOMENT: Final = ZERO_TIME.after()
 """The time of what is decided in the register of a transaction, the only one there."""
@@ -36,6 +36,14 @@ def read(register: Register, part: Part, lists: Lists | None = None) -> Protocol
     Raises RoundFailedError when it cannot be had, also when it is looked for again and again.
     """
     return (yield from _read(register, part, lists)).found
+
+
+def is_latest(register: Register, version: Version) -> Protocol[bool]:
+    """Whether nothing later than a version is there; see `read`."""
+    if register.latest((yield from collect(register))) == version:
+        return True
+    found = yield from read(register, Part.NOTHING)  # what seems later may be what no cloud has
+    return found is not None and found.version == version
 
 
 def base(register: Register) -> Protocol[Base]:

@@ -24,7 +24,9 @@ when the version was deleted since it was listed: then there is a later one that
 Why names are enough. They are hashed with a key of the volume, so a cloud cannot make a time or a proof; of
 what a round has put on a quorum, a later list from a quorum shows all that one correct cloud has, and
 `Thresholds` says that there is one. A cloud that lies can only hide and corrupt, which both quorums allow for
-t clouds. This needs clouds whose lists show what was put before the list was asked for, as those of S3, GCS
+t clouds. It can also name what it does not have: what so many clouds deny that it cannot be complete, and is
+the latest still when the names are listed again, is dropped (PASIS; in the paper the objects come with the
+names). This needs clouds whose lists show what was put before the list was asked for, as those of S3, GCS
 and Azure do. On a cloud that shows it later, a reader may get a value that was overwritten a moment ago,
 never a wrong one.
 
@@ -37,14 +39,15 @@ again for a later version.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final, NamedTuple
 from typing import Protocol as Interface
 
 from hybrisfs.cloud_registers.names import ZERO_TIME, Kind, RegisterNames, Seen, Time, Version, commitment_to
-from hybrisfs.cloud_registers.rounds import Answer, Ask, Protocol, Read, Round, need
+from hybrisfs.cloud_registers.rounds import Answer, Ask, Protocol, Read, Round, RoundFailedError, need
 from hybrisfs.cloud_registers.thresholds import PASIS, Thresholds
+from hybrisfs.dispersal.errors import IntegrityError, UnreadableHereError
 from sync.codec import Buffer
 
 __all__ = ["METADATA_SIZE", "Codec", "Draft", "Found", "Lists", "Part", "Register"]
@@ -126,6 +129,8 @@ class Register:
         self.thresholds: Final = thresholds
         self.codec: Final = codec
         self._counts = thresholds.protocol == PASIS
+        self._denied: set[Version] = set()
+        self._dropped: set[Version] = set()
 
     # -- reading, see `reading` ------------------------------------------------------------------
 
@@ -161,6 +166,9 @@ class Register:
                     lists.holders.setdefault(version, set()).add(cloud)
                 for version in seen.proofs:
                     lists.provers.setdefault(version, set()).add(cloud)
+        latest = self.latest(lists)
+        if latest is not None and latest in self._denied:
+            self._dropped.add(latest)  # nothing later is complete, so it was not deleted: it never was there
         return lists
 
     def _shows_proof(self, names: Sequence[str]) -> bool:
@@ -175,7 +183,9 @@ class Register:
         counted = (
             version
             for version, holders in lists.holders.items()
-            if version.kind is Kind.COUNTED and len(holders) >= self.thresholds.repairable
+            if version.kind is Kind.COUNTED
+            and len(holders) >= self.thresholds.repairable
+            and version not in self._dropped
         )
         return [*lists.seen.proofs, *counted]
 
@@ -209,17 +219,36 @@ class Register:
         holders = lists.holders[version]
         lacking = self.thresholds.complete - len(holders)
         if lacking > 0:
-            (whole,) = yield self._fetch(lists, version, Part.VALUE, whatever=True)
-            objects = self.codec.rebuild(version, _data(whole))
+            whole, objects = yield from self._rebuild(lists, version)
             puts = {
                 cloud: Ask(puts=((self.names.of_version(version), objects(cloud)),))
                 for cloud in self.clouds
                 if cloud not in holders
             }
             yield [Round(puts, need(lacking))]
-            return _data(whole)
+            return whole
         rounds = self._fetch(lists, version, part)
         return _data((yield rounds)[0]) if rounds else {}
+
+    def _rebuild(
+        self, lists: Lists, version: Version
+    ) -> Protocol[tuple[Mapping[int, bytes], Callable[[int], Buffer]]]:
+        """Get enough objects of a version to make those of all clouds. Raises RoundFailedError when there are
+        none: then it may never have been complete, or no correct device has written it."""
+        (round_,) = self._fetch(lists, version, Part.VALUE, whatever=True)
+        try:
+            (answers,) = yield [replace(round_, accept=_correct(round_.accept))]
+            whole = _data(answers)
+            return whole, self.codec.rebuild(version, whole)
+        except RoundFailedError as error:
+            if error.denials > self.thresholds.denials:
+                self._denied.add(version)
+            raise
+        except UnreadableHereError:
+            raise
+        except IntegrityError as error:
+            self._denied.add(version)
+            raise RoundFailedError(str(error), {}, ()) from error
 
     def _fetch(self, lists: Lists, version: Version, part: Part, *, whatever: bool = False) -> list[Round]:
         """The round that gets a part; none when there is nothing. *whatever*: also of a deletion."""
@@ -287,10 +316,6 @@ class Register:
 
     # -- what single clouds have -----------------------------------------------------------------
 
-    def is_latest(self, version: Version) -> Protocol[bool]:
-        """Whether nothing later than a version is there."""
-        return self.latest((yield from self.collect())) == version
-
     def get(self, version: Version, cloud: int) -> Protocol[bytes]:
         """Get a cloud's object. Raises RoundFailedError when it has none that is right."""
         ask = Ask(read=Read(self.names.of_version(version), version.size))
@@ -330,6 +355,20 @@ class Register:
             old = tuple(name for name, time in times if time is not None and time < version.time)
             if old:
                 yield [Round({cloud: Ask(deletes=old)}, need(1))]
+
+
+def _correct(accept: Callable[[int, Answer], bool]) -> Callable[[int, Answer], bool]:
+    """The same, but what no correct device has written is not right, and no error."""
+
+    def correct(cloud: int, answer: Answer) -> bool:
+        try:
+            return accept(cloud, answer)
+        except UnreadableHereError:
+            raise
+        except IntegrityError:
+            return False
+
+    return correct
 
 
 def _data(answers: Mapping[int, Answer]) -> dict[int, bytes]:

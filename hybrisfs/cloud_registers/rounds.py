@@ -1,7 +1,8 @@
 """A round of a protocol: the same question to several clouds, until enough have answered.
 
 A protocol is a generator. It yields the rounds that go on at the same time, and gets their answers, so it
-reads as in the paper. It does no IO: `runner` asks the clouds, the tests ask models of clouds.
+reads as in the paper. It does no IO: a `ProtocolRunner` asks the clouds. That of the product is in `runner`;
+the tests have others, which ask models of clouds.
 
     answers = yield [Round({cloud: Ask(prefix=...), ...}, need(quorum))]
 """
@@ -12,8 +13,10 @@ from collections.abc import Callable, Collection, Generator, Iterable, Mapping, 
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, TypeAlias, TypeVar
+from typing import Protocol as Interface
 
 from hybrisfs.dispersal.errors import CloudsUnavailable, FindingKind
+from hybrisfs.environment import Environment
 from sync.codec import Buffer
 
 __all__ = [
@@ -21,6 +24,7 @@ __all__ = [
     "Ask",
     "Pause",
     "Protocol",
+    "ProtocolRunner",
     "Read",
     "Round",
     "RoundFailedError",
@@ -30,6 +34,7 @@ __all__ = [
     "side_by_side",
 ]
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 _AT_ONCE: Final = 32
@@ -96,16 +101,47 @@ class Within:
 
 class RoundFailedError(CloudsUnavailable):
     """No cloud is left that could be asked: of a round that has a `first` only. *kinds* are those of what is
-    wrong with the clouds' answers."""
+    wrong, for each cloud that has not given a right answer."""
 
     def __init__(self, what: str, reasons: Mapping[str, str], kinds: Collection[FindingKind]) -> None:
         super().__init__(what, reasons)
         self.kinds = kinds
 
+    @property
+    def denials(self) -> int:
+        """How many clouds have answered, and gave nothing that is right."""
+        return sum(kind != "unreadable" for kind in self.kinds)
+
 
 Steps: TypeAlias = Sequence[Round] | Pause | Within
 Protocol: TypeAlias = Generator[Steps, Sequence[Mapping[int, Answer]], T]
 """A protocol, which returns a T."""
+
+
+class ProtocolRunner(Interface):
+    """Runs protocols, and what goes with them. Thread-safe."""
+
+    @property
+    def environment(self) -> Environment:
+        """The surroundings in which it works."""
+
+    def has(self, cloud: int) -> bool:
+        """Whether the volume has this cloud."""
+
+    def order(self, clouds: Sequence[int], size: int) -> list[int]:
+        """These clouds, the best to get *size* bytes from first; those that are not there any more last."""
+
+    def run(self, what: str, protocol: Protocol[T]) -> T:
+        """Run a protocol to its end; *what* it does, for people.
+
+        Raises what it raises, and CloudsUnavailable when too few clouds are left, or answer in time.
+        """
+
+    def each(self, work: Callable[[S], T], items: Sequence[S]) -> list[T]:
+        """What *work* makes of each item; it may be called for several at the same time."""
+
+    def start(self, name: str, work: Callable[[], object]) -> Callable[[], object]:
+        """Begin work beside all else; a function that waits for its end."""
 
 
 def need(count: int) -> Callable[[Mapping[int, Answer]], bool]:

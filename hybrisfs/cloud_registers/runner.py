@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -22,11 +23,13 @@ from hybrisfs.environment import Environment
 
 __all__ = ["Runner", "RunnerLimits"]
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 _ATTEMPTS: Final = 3  # of a cloud in a round, when it fails with a passing error
 _LIST_BYTES: Final = 16 << 10  # that a list counts as, for the latency classes
 _LONGEST_PAUSE: Final = 2.0
+_AT_ONCE: Final = 16
 _MOST_LATER: Final = 64 << 20  # bytes that wait in memory for one cloud when their rounds are over
 
 
@@ -69,26 +72,39 @@ class _Running:
 
 
 class Runner:
-    """Runs protocols. Thread-safe. A round ends at the latest when nothing of it has moved for a while."""
+    """Runs protocols, see `rounds.ProtocolRunner`. A round ends at the latest when nothing of it has moved
+    for a while."""
 
     def __init__(self, clouds: Clouds, environment: Environment) -> None:
+        self.environment: Final = environment
         self._clouds = clouds
-        self._environment = environment
         self._patience = environment.limits.of(RunnerLimits).patience
         self._chance: Random = environment.chance()
         self._lock = threading.Lock()
         self._later: dict[int, list[tuple[Job, int]]] = {}  # what was detached, by cloud, with its size
 
+    def has(self, cloud: int) -> bool:
+        """See `ProtocolRunner`."""
+        return cloud in self._clouds
+
+    def each(self, work: Callable[[S], T], items: Sequence[S]) -> list[T]:
+        """See `ProtocolRunner`."""
+        with ThreadPoolExecutor(_AT_ONCE, "kv-list") as pool:
+            return list(pool.map(work, items))
+
+    def start(self, name: str, work: Callable[[], object]) -> Callable[[], object]:
+        """See `ProtocolRunner`."""
+        thread = threading.Thread(target=work, name=name, daemon=True)
+        thread.start()
+        return thread.join
+
     def order(self, clouds: Sequence[int], size: int) -> list[int]:
-        """These clouds, the best to get *size* bytes from first; those that are not there any more last."""
+        """See `ProtocolRunner`."""
         best = self._clouds.order("get", size, clouds)
         return [*best, *(cloud for cloud in clouds if cloud not in best)]
 
     def run(self, what: str, protocol: Protocol[T]) -> T:
-        """Run a protocol to its end; *what* it does, for people.
-
-        Raises what it raises, and CloudsUnavailable when too few clouds are left, or answer in time.
-        """
+        """See `ProtocolRunner`."""
         until = inf
         try:
             steps = next(protocol)
@@ -98,13 +114,13 @@ class Runner:
                     steps = protocol.send(())
                     continue
                 if isinstance(steps, Within):
-                    until = self._environment.boot_time() + steps.seconds
+                    until = self.environment.boot_time() + steps.seconds
                     steps = protocol.send(())
                     continue
                 try:
                     answers = self._step(what, steps, until)
                 except RoundFailedError as error:
-                    if self._environment.boot_time() >= until:
+                    if self.environment.boot_time() >= until:
                         raise
                     steps = protocol.throw(error)
                 else:
@@ -117,11 +133,11 @@ class Runner:
 
     def _pause(self, pause: Pause) -> None:
         most = min(_LONGEST_PAUSE, self._clouds.first_pause * 2 ** min(pause.attempt - 1, 8))
-        self._environment.sleep(self._chance.uniform(most / 4, most))
+        self.environment.sleep(self._chance.uniform(most / 4, most))
 
     def _step(self, what: str, rounds: Sequence[Round], until: float) -> list[Mapping[int, Answer]]:
         running = [_Running(round_) for round_ in rounds]
-        left = max(0.0, until - self._environment.boot_time())
+        left = max(0.0, until - self.environment.boot_time())
         with OperationLoop[_Answered](self._clouds.operations, min(left, self._patience)) as loop:
             for position, one in enumerate(running):
                 first = len(one.round.asks) if one.round.first is None else one.round.first
@@ -143,7 +159,7 @@ class Runner:
                         self._give_up(what, running, loop, event)
             self._let_go(change for one in running for change in one.changes)
         # The machine may have slept: others have gone on long since, and deleted what this one relies on.
-        if self._environment.boot_time() >= until:
+        if self.environment.boot_time() >= until:
             raise CloudsUnavailable(what, {})
         return [one.answers for one in running]
 
@@ -220,7 +236,7 @@ class Runner:
             if one.round.first is None:
                 raise CloudsUnavailable(what, self._clouds.by_name(one.reasons))
             if not one.next(1):
-                raise RoundFailedError(what, self._clouds.by_name(one.reasons), set(one.kinds.values()))
+                raise RoundFailedError(what, self._clouds.by_name(one.reasons), tuple(one.kinds.values()))
 
     def _give_up(
         self, what: str, running: Sequence[_Running], loop: OperationLoop[_Answered], event: Interrupt

@@ -42,6 +42,7 @@ def take_snapshot(
     whole = register_at(prefix)
     ask = Ask(prefix=prefix, pages=_PAGES)
     before: dict[str, Version] | None = None
+    registers: dict[str, Register] = {}  # each remembers what clouds deny
     for look in range(_LOOKS):
         (answers,) = yield [Round(dict.fromkeys(whole.clouds, ask), need(whole.thresholds.quorum))]
         by_register: dict[str, dict[int, Answer]] = {}
@@ -52,7 +53,7 @@ def take_snapshot(
         found: dict[str, Version] = {}
         crowded: dict[str, Version] = {}
         for name, parts in by_register.items():
-            register = register_at(name)
+            register = registers.setdefault(name, register_at(name))
             lists = yield from settle(register, register.lists(parts))
             try:
                 latest = yield from register.complete(lists, Part.NOTHING)

@@ -78,6 +78,11 @@ class Thresholds:
         return self.clouds - 2 * self.t - self.b
 
     @property
+    def denials(self) -> int:
+        """How many clouds may lack a version, or have lost it, or lie about it, though it is complete."""
+        return 2 * self.t
+
+    @property
     def k(self) -> int:
         """How many shares give a value."""
         return self.repairable if self.protocol == PASIS else self.clouds - 2 * self.t

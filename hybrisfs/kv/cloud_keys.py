@@ -12,7 +12,6 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
@@ -21,15 +20,12 @@ from blake3 import blake3
 from hybrisfs.cloud_registers.conditional import write_if
 from hybrisfs.cloud_registers.consensus import KEPT_SECONDS
 from hybrisfs.cloud_registers.names import Names, Version
-from hybrisfs.cloud_registers.reading import collect, read
+from hybrisfs.cloud_registers.reading import collect, is_latest, read
 from hybrisfs.cloud_registers.register import Draft, Found, Part, Register
-from hybrisfs.cloud_registers.rounds import Answer, Protocol, RoundFailedError
-from hybrisfs.cloud_registers.runner import Runner
+from hybrisfs.cloud_registers.rounds import Answer, Protocol, ProtocolRunner, RoundFailedError
 from hybrisfs.cloud_registers.snapshot import erase, take_snapshot
 from hybrisfs.cloud_registers.transaction import Member, Transaction, tidy
-from hybrisfs.dispersal.engine import Engine
 from hybrisfs.dispersal.errors import CloudsUnavailable, DispersalError, IntegrityError, UnreadableHereError
-from hybrisfs.environment import Environment
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.kv.cloud_objects import Metadata, ObjectCodec
 from hybrisfs.kv.cloud_place import CloudPlace
@@ -45,7 +41,6 @@ __all__ = ["CloudKeys", "InTransaction", "Latest", "facts_of", "timestamp_of"]
 
 log = logging.getLogger(__name__)
 
-_LOOKS_AT_ONCE: Final = 16
 _LISTS: Final = 4  # attempts
 _CLEAR_SECONDS: Final = 10.0  # between two looks
 
@@ -102,19 +97,18 @@ class CloudKeys:
     Methods raise CloudsUnavailable when fewer clouds answer than are needed.
     """
 
-    def __init__(self, place: CloudPlace, engine: Engine, key: bytes, epochs: SealKeys) -> None:
+    def __init__(self, place: CloudPlace, runner: ProtocolRunner, key: bytes, epochs: SealKeys) -> None:
         """*key* names objects and proves that a member has made them, *epochs* has the keys that seal
         them."""
-        environment = engine.environment
+        environment = runner.environment
         store = blake3(place.url.encode(), key=blake3(b"hybrisfs cloud stores", key=key).digest())
         self.store_id: Final = store.digest(STORE_ID_SIZE)
         self.place: Final = place
         self.names: Final = Names(key, self.store_id)
         self.codec: Final = ObjectCodec(self.names, ValueSealer(key, self.store_id, epochs), environment)
         self.rooms: Final = Rooms()
-        self.overwritten: Final = Overwritten(environment, self._clear)
-        self._clouds = engine.clouds
-        self._runner = Runner(engine.clouds, environment)
+        self.overwritten: Final = Overwritten(runner, self._clear)
+        self._runner = runner
         self._time_ns = environment.time_ns
 
     # -- writing ---------------------------------------------------------------------------------
@@ -196,8 +190,10 @@ class CloudKeys:
 
     def _size(self, register: Register, version: Version) -> int:
         """The size of a value that is in the way; 0 when it was overwritten since."""
-        metadata = self._look(register, version) if version.live else None
-        return 0 if metadata is None else metadata.size
+        try:
+            return self._look(register, version).size if version.live else 0
+        except RoundFailedError:
+            return 0
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -223,59 +219,61 @@ class CloudKeys:
         any more, too, and each as of a moment of its own."""
         prefix = self.names.of_container(container.hex())
         what = "the keys of a container cannot be listed"
-        with ThreadPoolExecutor(_LOOKS_AT_ONCE, "kv-list") as pool:
-            for _ in range(_LISTS):
-                snapshot = take_snapshot(
-                    self._register_at,
-                    prefix,
-                    lambda one: self._divide(container, one),
-                    steady=not for_a_move,
-                )
-                found, crowded = self.run(what, snapshot)
-                for name, version in crowded.items():
-                    self.overwritten.add(name, version)
-                wanted = [
-                    (self._register_at(name), version)
-                    for name, version in found.items()
-                    if version.live or for_a_move
+        for _ in range(_LISTS):
+            snapshot = take_snapshot(
+                self._register_at,
+                prefix,
+                lambda one: self._divide(container, one),
+                steady=not for_a_move,
+            )
+            found, crowded = self.run(what, snapshot)
+            for name, version in crowded.items():
+                self.overwritten.add(name, version)
+            wanted = [
+                (self._register_at(name), version)
+                for name, version in found.items()
+                if version.live or for_a_move
+            ]
+            looks = self._runner.each(lambda one: self._look_safely(*one), wanted)
+            if None not in looks:
+                return [
+                    Latest(*one, metadata)
+                    for one, metadata in zip(wanted, looks, strict=True)
+                    if isinstance(metadata, Metadata)
                 ]
-                looks = list(pool.map(self._look_safely, *zip(*wanted, strict=True))) if wanted else []
-                if None not in looks:
-                    return [
-                        Latest(*one, metadata)
-                        for one, metadata in zip(wanted, looks, strict=True)
-                        if isinstance(metadata, Metadata)
-                    ]
         raise HybrisError(what, "others write to it all the time", "Try again.")
 
     def _divide(self, container: bytes, answer: Answer) -> dict[str, Answer]:
         registers = self.names.registers(container.hex(), answer.names)
         return {prefix: Answer(tuple(names)) for prefix, names in registers.items()}
 
-    def _look_safely(self, register: Register, version: Version) -> Metadata | IntegrityError | None:
-        """See `_look`; what no correct device has written is left out of lists, so that a member that lies
-        hides one key and not all of them."""
+    def _look_safely(self, register: Register, version: Version) -> Metadata | DispersalError | None:
+        """See `_look`; None when it was overwritten and deleted since. What no correct device has written is
+        left out of lists, so that a member that lies hides one key and not all of them."""
         try:
             return self._look(register, version)
         except UnreadableHereError:
             raise
+        except RoundFailedError as error:
+            denied = error.denials > self.place.thresholds.denials
+            if not denied or not self.run("a key cannot be read", is_latest(register, version)):
+                return None
+            damage: DispersalError = error
         except IntegrityError as error:
-            log.warning("a key is left out of a list: what a member has written there is damaged: %s", error)
-            return error
+            damage = error
+        log.warning("a key is left out of a list: what a member has written there is damaged: %s", damage)
+        return damage
 
-    def _look(self, register: Register, version: Version) -> Metadata | None:
-        """What a version says of itself; None when it was overwritten and deleted since."""
+    def _look(self, register: Register, version: Version) -> Metadata:
+        """What a version says of itself. Raises RoundFailedError."""
         known = self.codec.known(version)
         if known is not None:
             return known
-        try:
-            parts = self.run("a key cannot be read", register.look(version))
-        except RoundFailedError:
-            return None
+        parts = self.run("a key cannot be read", register.look(version))
         return self.codec.metadata(version, next(iter(parts.values())))
 
     def run(self, what: str, protocol: Protocol[T]) -> T:
-        """See `Runner.run`."""
+        """See `ProtocolRunner.run`."""
         return self._runner.run(what, protocol)
 
     # -- the end of keys -------------------------------------------------------------------------
@@ -284,7 +282,7 @@ class CloudKeys:
         """Delete all that a container holds from the clouds that the volume still has."""
         prefix = self.names.of_container(container.hex())
         for cloud in self.place.clouds:
-            if cloud in self._clouds:
+            if self._runner.has(cloud):
                 self.run(f"{label} was not deleted", erase(prefix, cloud))
 
     def _clear(self, prefix: str, over: Over) -> None:
@@ -315,18 +313,19 @@ class CloudKeys:
 
 class Overwritten:
     """Deletes what is before versions that have been complete for long enough, and what has led to the end of
-    transactions, in a thread of its own."""
+    transactions. Thread-safe."""
 
-    def __init__(self, environment: Environment, clear: Callable[[str, Over], None]) -> None:
+    def __init__(self, runner: ProtocolRunner, clear: Callable[[str, Over], None]) -> None:
         """*clear* does that for the register with this prefix."""
-        self._clock = environment.boot_time
-        self._wait = environment.wait
+        self._clock = runner.environment.boot_time
+        self._wait = runner.environment.wait
+        self._start = runner.start
         self._clear = clear
         self._changed = threading.Condition()
         self._waiting: deque[tuple[float, str, Over]] = deque()
         self._known: set[tuple[str, Over]] = set()  # those that wait
         self.is_closed = False
-        self._thread: threading.Thread | None = None
+        self._join: Callable[[], object] | None = None
 
     def add(self, prefix: str, over: Over) -> None:
         """The version is complete now, or the transaction was decided."""
@@ -335,33 +334,35 @@ class Overwritten:
                 return
             self._known.add((prefix, over))
             self._waiting.append((self._clock() + KEPT_SECONDS, prefix, over))
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="kv-overwritten", daemon=True)
-                self._thread.start()
+            if self._join is None:
+                self._join = self._start("kv-overwritten", self._run)
 
     def _run(self) -> None:
-        while True:
-            due: dict[str, Over] = {}
+        while not self.is_closed:
             with self._changed:
                 self._wait(self._changed, lambda: self.is_closed, _CLEAR_SECONDS)
-                if self.is_closed:
-                    return
-                while self._waiting and self._waiting[0][0] <= self._clock():
-                    _, prefix, over = self._waiting.popleft()
-                    self._known.discard((prefix, over))
-                    due[prefix] = over
-            for prefix, over in due.items():
-                self._clear(prefix, over)
-                if self.is_closed:
-                    return
+            self.clear_due()
+
+    def clear_due(self) -> None:
+        """Delete what it is time for."""
+        due: dict[str, Over] = {}
+        with self._changed:
+            while self._waiting and self._waiting[0][0] <= self._clock():
+                _, prefix, over = self._waiting.popleft()
+                self._known.discard((prefix, over))
+                due[prefix] = over
+        for prefix, over in due.items():
+            if self.is_closed:
+                return
+            self._clear(prefix, over)
 
     def close(self) -> None:
-        """End the thread. Idempotent."""
+        """End the work. Idempotent."""
         with self._changed:
             self.is_closed = True
             self._changed.notify_all()
-        if self._thread is not None:
-            self._thread.join()
+        if self._join is not None:
+            self._join()
 
 
 def timestamp_of(version: Version) -> Timestamp:

@@ -10,6 +10,7 @@ from collections.abc import Container, Iterator
 from typing import NamedTuple
 
 from hybrisfs.cloud_registers.names import Version
+from hybrisfs.cloud_registers.reading import is_latest
 from hybrisfs.cloud_registers.register import Register
 from hybrisfs.cloud_registers.rounds import RoundFailedError
 from hybrisfs.dispersal.errors import CloudsUnavailable, DispersalError, Finding, IntegrityError
@@ -93,4 +94,4 @@ class CloudMender:
 
     def _is_latest(self, held: Held) -> bool:
         what = f"{held.label} cannot be read"
-        return self._store.keys.run(what, held.register.is_latest(held.version))
+        return self._store.keys.run(what, is_latest(held.register, held.version))

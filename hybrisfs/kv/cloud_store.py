@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from hybrisfs.cloud_registers.consensus import WRITE_SECONDS
 from hybrisfs.cloud_registers.register import Found, Part
-from hybrisfs.dispersal.engine import Engine
+from hybrisfs.cloud_registers.rounds import ProtocolRunner
 from hybrisfs.errors import HybrisError
 from hybrisfs.kv.cloud_keys import CloudKeys, InTransaction, Latest, facts_of, timestamp_of
 from hybrisfs.kv.cloud_place import CloudPlace
@@ -90,12 +90,12 @@ class CloudStore:
     """
 
     def __init__(
-        self, place: CloudPlace, engine: Engine, key: bytes, epochs: SealKeys, authority: Authority
+        self, place: CloudPlace, runner: ProtocolRunner, key: bytes, epochs: SealKeys, authority: Authority
     ) -> None:
         """See `CloudKeys`; *authority* is asked before anything is written."""
-        environment = engine.environment
+        environment = runner.environment
         self.place: Final = place
-        self.keys: Final = CloudKeys(place, engine, key, epochs)
+        self.keys: Final = CloudKeys(place, runner, key, epochs)
         self._authority = authority
         self._limits = environment.limits.of(CloudStoreLimits)
         self._boot_time = environment.boot_time

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
+from hybrisfs.cloud_registers.runner import Runner
 from hybrisfs.dispersal.engine import Engine
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.errors import HybrisError
@@ -22,6 +23,7 @@ class CloudStores:
     def __init__(self, engine: Engine, owner: Owner, services: Services, authority: Authority) -> None:
         """*services* has the places, see `CloudPlace`. *authority*: see `CloudStore`."""
         self._engine = engine
+        self._runner = Runner(engine.clouds, engine.environment)
         self._owner = owner
         self._services = services
         self._authority = authority
@@ -45,7 +47,7 @@ class CloudStores:
                 raise HybrisError("the volume is being closed")
             if url not in self._stores:
                 self._stores[url] = CloudStore(
-                    place, self._engine, self._owner.names, self._owner.epochs, self._authority
+                    place, self._runner, self._owner.names, self._owner.epochs, self._authority
                 )
             return self._stores[url]
 

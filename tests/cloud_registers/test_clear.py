@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from random import Random
 from typing import Any
 
 from hybrisfs.cloud_registers.names import Version
 from hybrisfs.cloud_registers.reading import read
 from hybrisfs.cloud_registers.register import Part, Register
-from hybrisfs.cloud_registers.rounds import Answer, Pause, Protocol, Within
+from hybrisfs.cloud_registers.rounds import Answer, Pause, Protocol, RoundFailedError, Within
 from hybrisfs.cloud_registers.thresholds import POWERSTORE, Thresholds
+from hybrisfs.dispersal.errors import FindingKind
 from tests.cloud_registers.schedule import NAMES, Cloud, Whole, requests_of
 
 THRESHOLDS = Thresholds(POWERSTORE, 4, 1, 1)
 NAMES_OF_KEY = NAMES.of_register("box", b"key")
 
 
-def ask(clouds: list[Cloud], protocol: Protocol[Any], answering: set[int]) -> Any:
-    """Run a protocol against the clouds that answer."""
+def ask(
+    clouds: list[Cloud], protocol: Protocol[Any], answering: set[int], reading: set[int] | None = None
+) -> Any:
+    """Run a protocol against the clouds that answer; to reads these do, if that is not the same."""
     try:
         steps = next(protocol)
         while True:
-            answers = []
-            assert not isinstance(steps, Pause | Within)
+            answers: list[Mapping[int, Answer]] = []
+            if isinstance(steps, Pause | Within):
+                steps = protocol.send(())
+                continue
+            kinds: list[FindingKind] | None = None
             for one in steps:
                 found = {}
                 for number, question in one.asks.items():
-                    if number in answering:
+                    if number in (answering if reading is None or question.read is None else reading):
                         names: tuple[str, ...] = ()
                         data = b""
                         for kind, what in requests_of(question):
@@ -39,8 +46,15 @@ def ask(clouds: list[Cloud], protocol: Protocol[Any], answering: set[int]) -> An
                             else:
                                 data = clouds[number].get(what.name, what.size) or b""
                         found[number] = Answer(names, data)
-                answers.append(found)
-            steps = protocol.send(answers)
+                right = {number: answer for number, answer in found.items() if one.accept(number, answer)}
+                answers.append(right)
+                if not one.enough(right):
+                    wrong = [number for number in one.asks if number not in right]
+                    kinds = ["missing" if number in found else "unreadable" for number in wrong]
+            if kinds is not None:
+                steps = protocol.throw(RoundFailedError("no cloud is left", {}, kinds))
+            else:
+                steps = protocol.send(answers)
     except StopIteration as end:
         return end.value
 

@@ -18,18 +18,20 @@ from typing import Final
 
 import pytest
 
+from backends.errors import TransientError
 from backends.webdav import WebDavStore
 from hybrisfs.cloud_registers.consensus import KEPT_SECONDS
 from hybrisfs.cloud_registers.names import Version
 from hybrisfs.cloud_registers.rounds import Answer, Protocol
-from hybrisfs.cloud_registers.runner import RunnerLimits
+from hybrisfs.cloud_registers.runner import Runner, RunnerLimits
 from hybrisfs.dispersal.engine import Cloud, Engine
+from hybrisfs.dispersal.erasure import split
 from hybrisfs.dispersal.errors import CloudsUnavailable, IntegrityError
 from hybrisfs.dispersal.ranking import Timing
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.kv.cloud_mend import CloudMender
-from hybrisfs.kv.cloud_objects import Metadata
+from hybrisfs.kv.cloud_objects import Metadata, Shares
 from hybrisfs.kv.cloud_place import CloudPlace
 from hybrisfs.kv.cloud_store import CloudStore
 from hybrisfs.kv.containers import ANYBODY, Key
@@ -77,7 +79,9 @@ class Rig(Cluster):
 
     def open(self, epoch_key: bytes = b"e" * 32) -> CloudStore:
         """The store as one more device has it."""
-        store = CloudStore(self.place, self.engine, KEY, OneKey(epoch_key), ANYBODY)
+        store = CloudStore(
+            self.place, Runner(self.engine.clouds, self.engine.environment), KEY, OneKey(epoch_key), ANYBODY
+        )
         self.opened.append(store)
         return store
 
@@ -635,6 +639,82 @@ def test_what_a_member_damages_hides_no_other_key_and_no_other_container() -> No
         assert rig.store.get("box", "damaged").value == b"right"
 
 
+@pytest.mark.parametrize("wish", PLACES)
+@pytest.mark.parametrize("lacking", [0, 2, 4])
+@pytest.mark.parametrize("objects", ["none that fit", "nonsense", "shares of two values"])
+def test_what_a_member_names_hides_no_other_key_and_no_other_container(
+    wish: str, lacking: int, objects: str
+) -> None:
+    """*lacking* clouds have not even the names."""
+    with Rig(wish) as rig:
+        rig.store.put("box", "key", b"value")
+        known = rig.store._find("box")
+        assert known is not None
+        for container, key in ((known.id, "damaged"), (known.id, "key"), (b"", "another")):
+            before = set(_all_names(rig))
+            if objects == "nonsense":
+                damage(rig, container, key, b"no metadata")
+            elif objects == "none that fit":
+                draft = rig.store.keys._draft(key, b"", b"", 0)
+                draft.objects = lambda _: b"no object"
+                rig.store.keys.run("", rig.store.keys._register(container, key).write(draft))
+            else:
+                _mix(rig, container, key)
+            rig.rest()
+            for store in rig.stores[:lacking]:
+                for name in store.objects.keys() - before:
+                    del store.objects[name]
+        rig.store.put("box", "other", b"value")
+        there = rig.open()
+        assert {"other"} <= {one.key for one in there.list("box")} <= {"damaged", "key", "other"}
+        assert "box" in there.containers()
+        rig.behave("down", 4)
+        assert {"other"} <= {one.key for one in rig.open().list("box")} <= {"damaged", "key", "other"}
+
+
+def _mix(rig: Rig, container: bytes, key: str) -> None:
+    """Write shares of two values, so that what a reader gets depends on whom it asks."""
+    keys, place = rig.store.keys, rig.place
+    draft = keys._draft(key, BIG, b"", 0)
+    k = place.thresholds.k
+    sealed = [keys.codec._sealer.seal(draft.write, value) for value in (BIG, BIG[::-1])]
+    one, other = (split(k, len(place.clouds), each) for each in sealed)
+    shares = [*one[:2], *other[2:]]
+    facts = Shares(len(BIG), len(sealed[0]), place.clouds, tuple(map(keys.names.checksum, shares)))
+    metadata = Metadata(0, key, shares=facts).encode()
+    box = keys.codec._sealer.seal(draft.write, metadata)
+    head = struct.pack(">BHH", 1, len(metadata), len(box)) + box
+    draft.size, draft.verifier = len(head) + len(shares[0]), keys.names.verifier(head)
+    draft.objects = lambda cloud: head + shares[cloud]
+    keys.run("", keys._register(container, key).write(draft))
+
+
+def _all_names(rig: Rig) -> list[str]:
+    rig.rest()
+    return [name for store in rig.stores for name in store.objects]
+
+
+def test_a_list_that_cannot_see_a_key_is_refused() -> None:
+    """A value that may be there is not left out because clouds are away."""
+    with Rig(timing=HASTY) as rig:
+        rig.store.put("box", "key", b"value")
+        rig.rest()
+        prefix = rig.box
+        for store in rig.stores[:2]:
+            for name in [name for name in store.objects if name.startswith(prefix) and store.objects[name]]:
+                del store.objects[name]
+        there = rig.open()
+        assert there.has_container("box")
+        for store in rig.stores[2:]:
+            store.before_get = _fail
+        with pytest.raises(HybrisError, match="cannot be listed"):
+            there.list("box")
+
+
+def _fail() -> None:
+    raise TransientError("fake://", "get", "", "connection reset")
+
+
 # -- room, and slow lines -------------------------------------------------------------------------------
 
 
@@ -660,7 +740,9 @@ def test_what_takes_long_is_read_while_it_moves(tmp_path: Path) -> None:
         environment = Environment(limits=Limits(RunnerLimits(patience)))
         with closing(Engine([Cloud(0, "far", far)], 0, SEALER, TABLES, environment=environment)) as engine:
             place = CloudPlace.wished("clouds", [0], 0)
-            with closing(CloudStore(place, engine, KEY, OneKey(b"e" * 32), ANYBODY)) as store:
+            with closing(
+                CloudStore(place, Runner(engine.clouds, engine.environment), KEY, OneKey(b"e" * 32), ANYBODY)
+            ) as store:
                 store.create_container("box")
                 store.put("box", "key", value)
                 proxy.answer_rate = rate

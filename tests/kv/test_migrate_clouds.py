@@ -11,6 +11,7 @@ from typing import Final
 
 import pytest
 
+from hybrisfs.cloud_registers.runner import Runner
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.ranking import Timing
@@ -57,9 +58,9 @@ class Stores:
         if place == "device":
             return self.device
         clouds = range(4) if place == "here" else range(2, 6)
-        store = CloudStore(
-            CloudPlace.wished("clouds", clouds, 1), self.cluster.engine, KEY, OneKey(b"e" * 32), ANYBODY
-        )
+        engine = self.cluster.engine
+        runner = Runner(engine.clouds, engine.environment)
+        store = CloudStore(CloudPlace.wished("clouds", clouds, 1), runner, KEY, OneKey(b"e" * 32), ANYBODY)
         self.ends.callback(store.close)
         return store
 

@@ -387,6 +387,15 @@ class Badness:
 
     # -- what must hold --------------------------------------------------------------------------
 
+    def shut_out(self) -> list[int]:
+        """The bad ones to whom no honest device gives its keys any more."""
+        honest = self._simulation.world.honest
+        return [
+            bad
+            for bad in sorted(self._removed)
+            if not any(_has_keys(device, self._members[bad].id) for device in honest)
+        ]
+
     def check(self) -> None:
         """All have heard of all. What devices show, and whether they agree, is looked at elsewhere."""
         if not self._members:

@@ -31,6 +31,7 @@ def heal(simulation: Simulation) -> None:
     way(simulation)
     simulation.note("all have heard of all")
     simulation.badness.check()
+    simulation.containers.check()
     simulation.world.check()
     _check_history(simulation)
     _check_forkers(simulation)

@@ -14,6 +14,7 @@ from tests.merge.fleet import member_of
 from tests.merge.world import World
 from tests.simulation.badness import Badness
 from tests.simulation.cloud import Clouds, Mood
+from tests.simulation.containers import Containers
 from tests.simulation.courier import Courier
 from tests.simulation.determinism import Clocks, environments
 from tests.simulation.history import decoded, operations
@@ -83,6 +84,7 @@ class Simulation:
         guests = [self.liar.member] if self.liar else []
         self.world = World(self.count, guests, environments(seed, clocks))
         self.badness = Badness(self, seed, kinds)
+        self.containers = Containers(self, seed)
         self.watchdog = Watchdog(lambda: [one.rig.db.rows._connection for one in self.world.fleet.devices])
         self._order = count()
         self._begun = self.clocks.passed
@@ -164,6 +166,7 @@ class Simulation:
             due, _, every, action = heapq.heappop(self._events)
             self.clocks.pass_by(due - now)
             now = due
+            self.containers.turn(now)
             with self.watchdog.watch(str(action)):
                 self.badness.turn(now)
                 action()
