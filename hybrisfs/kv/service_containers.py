@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from hybrisfs.environment import Environment
-from hybrisfs.errors import HybrisError
+from hybrisfs.errors import DamagedError, HybrisError
 from hybrisfs.kv.errors import ContainerExistsError, ContainerInUseError, NoSuchContainerError
 from hybrisfs.kv.record import KeyMetadata, Place, is_leaving
 from hybrisfs.kv.service import (
@@ -67,10 +67,14 @@ class ServiceContainers:
         return known.number if known is not None else self._look_up(name).number
 
     def all(self) -> list[str]:
-        """The names of all containers, sorted, those included that are being moved."""
-        found = self._client.scan(_PREFIX, after_prefix(_PREFIX), keys_only=True)
-        names = (one.key.removeprefix(_PREFIX) for one in found)
-        return sorted(name.decode(errors="replace") for name in names)
+        """The names of all containers, sorted, those included that are being moved. Raises HybrisError when
+        one cannot be read here."""
+        names = []
+        for one in self._client.scan(_PREFIX, after_prefix(_PREFIX), keys_only=True):
+            if one.trouble is not None and not isinstance(one.trouble, DamagedError):
+                raise one.trouble
+            names.append(one.key.removeprefix(_PREFIX).decode(errors="replace"))
+        return sorted(names)
 
     def create(self, name: str) -> None:
         """Raises ContainerExistsError."""
@@ -232,7 +236,9 @@ class ServiceContainers:
 
 
 def entry_of(one: KeyValue) -> KeyMetadata:
-    """The entry that a key holds. Raises DamagedError."""
+    """The entry that a key holds. Raises DamagedError, and HybrisError when it cannot be read here."""
+    if one.trouble is not None:
+        raise one.trouble
     try:
         return KeyMetadata.decode(one.value)
     except DecodeError as error:
@@ -240,7 +246,10 @@ def entry_of(one: KeyValue) -> KeyMetadata:
 
 
 def number_of(container: KeyValue) -> int:
-    """The number of the container that a key holds. Raises DamagedError."""
+    """The number of the container that a key holds. Raises DamagedError, and HybrisError when it cannot be
+    read here."""
+    if container.trouble is not None:
+        raise container.trouble
     number = _CONTAINER.fullmatch(container.value)
     if number is None:
         raise damaged(container, "its value names no container")

@@ -81,9 +81,8 @@ from hybrisfs.kv.service import (
 )
 from hybrisfs.kv.service_containers import ServiceContainers, entry_of, number_of
 from hybrisfs.kv.service_writes import ServiceWrites, WriteLostError
-from sync.codec import DecodeError
 
-__all__ = ["ServiceMetadata"]
+__all__ = ["ServiceMetadata", "store_id_in"]
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +125,7 @@ class ServiceMetadata:
     ) -> None:
         """*device* is the id of this machine. *debts*: a database here that remembers what clouds have yet to
         delete. It and the client are closed with this. Raises ServiceError."""
-        self.store_id: Final = _store_id(client)
+        self.store_id: Final = store_id_in(client)
         self._debts = debts
         self._taken: set[int] = set()  # garbage that `debts` have, or have had
         self._client = client
@@ -185,8 +184,8 @@ class ServiceMetadata:
                 continue
             place = int(named[1], 16), named[2]
             try:
-                entry = KeyMetadata.decode(one.value)
-            except DecodeError:
+                entry = entry_of(one)
+            except DamagedError:
                 yield FoundValue(place, None)
                 continue
             for cloud in entry.placement:
@@ -472,8 +471,8 @@ class ServiceMetadata:
                     self._seen.popitem(last=False)
 
 
-def _store_id(client: MetadataService) -> bytes:
-    """The id of the store; the first caller draws it. Raises DamagedError."""
+def store_id_in(client: MetadataService) -> bytes:
+    """The id of the store; the first caller draws it. Raises DamagedError and ServiceError."""
     (found,) = client.get(b"s")
     if found is None:
         client.settle([Compare(b"s", 0)], [Put(b"s", secrets.token_bytes(STORE_ID_SIZE))], b"s")
