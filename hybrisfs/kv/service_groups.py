@@ -2,8 +2,8 @@
 
 Who asks first makes a request, for itself and all that wait; those that come in the meantime wait, and the
 first of them makes the next one. A thread that is alone waits for nobody. Another request is made beside the
-one that is under way when enough wait to fill it, or when that has been under way for a while: to a service
-far away several are, and none waits for long.
+one that is under way when enough wait to fill it. It is also made when that has been under way for a while
+and the service is far away. One that is near has too much to do then, and small requests would make it more.
 
 When a request is answered, one thread is woken, which wakes the next one: were all woken at the same time,
 they would fight for the interpreter with each other and with the next request.
@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from math import inf
 from queue import SimpleQueue
 from typing import Final, Generic, TypeVar
 
@@ -23,6 +24,8 @@ from hybrisfs.kv.service import OutcomeUnknownError
 __all__ = ["Groups", "Waiting"]
 
 _BESIDE: Final = 0.004  # seconds that a request is under way before a small one is made beside it
+_FAR: Final = 0.004  # seconds that the quickest answers take
+_FORGET: Final = 1.01  # the machine may go elsewhere
 _MOST_BESIDE: Final = 8
 
 A = TypeVar("A")
@@ -86,6 +89,7 @@ class Groups(Generic[A, R]):
         self._serve = serve
         self._monotonic = environment.monotonic
         self._begun = 0.0  # when the last request was made
+        self._quickest = inf  # seconds that the quickest answer of late has taken
         self._lock = threading.Lock()
         self._waiting: list[Waiting[A, R]] = []
         self._leaders = 0
@@ -120,7 +124,7 @@ class Groups(Generic[A, R]):
         group: list[Waiting[A, R]] = []
         try:
             with self._lock:
-                self._begun = self._monotonic()
+                self._begun = begun = self._monotonic()
                 if self._waiting:  # another one may have taken all with it
                     chosen = {*self._choose([other.asked for other in self._waiting])}
                     group = [other for number, other in enumerate(self._waiting) if number in chosen]
@@ -129,6 +133,8 @@ class Groups(Generic[A, R]):
                     ]
             if group:
                 self._serve(group)
+                with self._lock:
+                    self._quickest = min(self._monotonic() - begun, self._quickest * _FORGET)
         except Exception as error:  # noqa: BLE001 - it is that of each of them
             _refuse(group, error)
         except BaseException:
@@ -154,10 +160,10 @@ class Groups(Generic[A, R]):
 
     def _has_room(self) -> bool:
         """Whether those that wait may go now."""
-        return self._leaders == 0 or (
-            self._leaders < _MOST_BESIDE
-            and (len(self._waiting) >= self._enough or self._monotonic() - self._begun >= _BESIDE)
-        )
+        if self._leaders == 0 or self._leaders >= _MOST_BESIDE:
+            return self._leaders == 0
+        is_late = self._quickest >= _FAR and self._monotonic() - self._begun >= _BESIDE
+        return is_late or len(self._waiting) >= self._enough
 
     def _pass_on(self, one: Waiting[A, R]) -> None:
         """Have the first of those that wait lead in place of this one. That may be itself, when what it had

@@ -232,10 +232,11 @@ def _together(updates: Sequence[_Update]) -> list[int]:
     compare: dict[bytes, int | None] = {}
     changes = size = 0
     for number, one in enumerate(updates):
-        keys = len(compare) + sum(key not in compare for key in one.compare)
+        shared = one.compare.keys() & compare.keys()
+        keys = len(compare) + len(one.compare) - len(shared)
         fits = (
             places.isdisjoint(one.entries)
-            and all(compare.get(key, revision) == revision for key, revision in one.compare.items())
+            and all(compare[key] == one.compare[key] for key in shared)
             and max(keys + 1, changes + len(one.then)) <= _MOST_OPERATIONS
             and size + one.size <= _MOST_BYTES
         )
@@ -246,6 +247,8 @@ def _together(updates: Sequence[_Update]) -> list[int]:
         compare.update(one.compare)
         changes += len(one.then)
         size += one.size
+        if max(len(compare) + 1, changes) + 2 > _MOST_OPERATIONS:  # each has two keys of its own at least
+            break
     return chosen
 
 

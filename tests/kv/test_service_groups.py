@@ -100,6 +100,23 @@ def test_a_small_one_waits_a_moment_only(monkeypatch: pytest.MonkeyPatch) -> Non
     assert service.groups._leaders == 0
 
 
+@pytest.mark.parametrize(("seconds", "waits"), [(0.0, True), (0.02, False)])
+def test_only_far_services_get_small_requests_beside_each_other(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, waits: bool
+) -> None:
+    service = Service(monkeypatch)
+    with ThreadPoolExecutor(10) as pool:
+        first = service.ask(pool, 0, waits=False)
+        service.now += seconds
+        service.answer(1)
+        first.result(PATIENCE)
+        futures = [service.ask(pool, 1, waits=False)]
+        service.now += 0.005
+        futures.append(service.ask(pool, 2, waits=waits))
+        service.answer(2)
+        assert [one.result(PATIENCE) for one in futures] == [10, 20]
+
+
 def test_an_error_is_that_of_those_without_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     service = Service(monkeypatch)
     with ThreadPoolExecutor(10) as pool:
