@@ -1,6 +1,6 @@
 """`python -m benchmarks.services`: what each place of a container's metadata costs, for the key-value store.
 
-There are three parts; `--only` chooses one:
+There are four parts; `--only` chooses one:
 
 * *log*: puts of 100 bytes into a container in the log, by clients that are threads of one process, on an open
   volume over three folders; each is on this machine's disk when it returns.
@@ -8,6 +8,10 @@ There are three parts; `--only` chooses one:
   begin of a put on one of them the other has seen it. Needs root, for the networks.
 * *etcd*: values of 100 kB, with the metadata on this device and in an etcd at the other end of a line, in
   turn; the clouds take their time as in `benchmarks.ycsb`.
+* *clients*: 128 threads of one process that write new keys, with values of 100 bytes and 1 kB, to an etcd on
+  this machine: as metadata alone (a conditional update, with the value as the key's attributes), and as puts
+  of a store over three clouds in memory. In turn with etcd's own benchmark tool, if `--tool` names it:
+  `go build go.etcd.io/etcd/v3/tools/benchmark`, in a module that requires it.
 
 Writes `services.json` and `services.md`.
 """
@@ -17,8 +21,10 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import re
 import shutil
 import statistics
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable
@@ -44,12 +50,15 @@ from hybrisfs.environment import SYSTEM, Environment, Limits
 from hybrisfs.home import Home
 from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.etcd_client import EtcdClient
+from hybrisfs.kv.metadata import Change, Garbage
+from hybrisfs.kv.record import KeyMetadata
 from hybrisfs.kv.rmds import DeviceMetadata, DeviceStore
 from hybrisfs.kv.seal import ValueSealer
 from hybrisfs.kv.service_metadata import ServiceMetadata
 from hybrisfs.kv.service_url import NO_ACCESS, ServiceUrl
 from hybrisfs.kv.store import KeyValueLimits, KeyValueStore
 from sync import OneKey
+from tests.dispersal.fakes import Cluster
 from tests.kv.etcd_servers import etcd_cluster
 from tests.system.device import Device
 from tests.volume.device import Device as Opened
@@ -60,6 +69,9 @@ _CLIENTS = (1, 8, 32)
 _LINE = 0.010  # seconds one way to the etcd
 _RATE = 12.5e6  # bytes per second on it
 _SIZE = 100_000
+_MANY = 128
+_SMALL = (100, 1000)  # bytes
+_TOOL, _METADATA, _PUTS = "etcd's tool", "metadata alone", "puts"
 _UNCACHED = Environment(limits=Limits(KeyValueLimits(cache_bytes=0)))
 
 
@@ -196,6 +208,93 @@ def _in_etcd(root: Path, engine: Engine, client: EtcdClient) -> KeyValueStore:
     return KeyValueStore(metadata, engine.values, sealer, Redundancy(1, 1), environment=_UNCACHED)
 
 
+def _clients(root: Path, options: argparse.Namespace, page: Page, console: Console) -> None:
+    speeds: dict[tuple[str, int], list[float]] = {}
+    ways = [_METADATA, _PUTS] if options.tool is None else [_TOOL, _METADATA, _PUTS]
+    keys, loads = itertools.count(), list[float]()
+    with ExitStack() as ends:
+        cluster = ends.enter_context(etcd_cluster(root / "etcd"))
+        client = EtcdClient(ServiceUrl.parse(cluster.url), NO_ACCESS, 10.0, SYSTEM)
+        store = _in_etcd(root, ends.enter_context(Cluster(1, 1, 3)).engine, client)
+        ends.callback(store.close)
+        store.create_container(_BOX)
+        place = store.metadata.container(_BOX)
+
+        def update(value: bytes) -> None:
+            write = store.metadata.new_write()
+            store.metadata.intend([Garbage(write, 1)])
+            entry = KeyMetadata(0, write, 100, 129, 1, (0, 1), (bytes(16),), attributes=value)
+            store.metadata.update([Change((place, b"key-%d" % next(keys)), entry)])
+            store.metadata.ended([write])
+
+        def put(value: bytes) -> None:
+            store.put(_BOX, f"key-{next(keys)}", value)
+
+        for _, size, way in itertools.product(range(options.rounds), _SMALL, ways):
+            loads.append(os.getloadavg()[0])
+            if way == _TOOL:
+                speed = _asked_tool(options, cluster.nodes[0].port, size)
+            else:
+                speed = _together(update if way == _METADATA else put, bytes(size), options.puts)
+            speeds.setdefault((way, size), []).append(speed)
+            console.print(f"[dim]clients, {way}, {size} bytes: {speed:.0f}/s[/]")
+    medians = {key: statistics.median(some) for key, some in speeds.items()}
+    page.sections.append(
+        Section(
+            f"Writes by {_MANY} clients to an etcd on this machine",
+            ["", "bytes", "a second, median", "lowest", "highest", "of the tool"],
+            [
+                [
+                    way,
+                    str(size),
+                    *map(significant, (medians[way, size], min(some), max(some))),
+                    significant(medians[way, size] / medians[_TOOL, size]) if _TOOL in ways else "unknown",
+                ]
+                for (way, size), some in speeds.items()
+            ],
+        )
+    )
+    if _TOOL in ways:
+        ratio = min(medians[_METADATA, size] / medians[_TOOL, size] for size in _SMALL)
+        page.targets.append(
+            Target(f"updates by {_MANY} clients, of what etcd's tool puts", 0.5, ratio, at_least=True)
+        )
+    else:
+        console.print("The part clients has no etcd tool to compare with: --tool names it.")
+    page.figures = {
+        **page.figures,
+        "clients": {f"{way}, {size} bytes": some for (way, size), some in speeds.items()} | {"loads": loads},
+    }
+
+
+def _asked_tool(options: argparse.Namespace, port: int, size: int) -> float:
+    """Puts per second by etcd's own benchmark."""
+    command = [
+        *(str(options.tool), "--endpoints", f"127.0.0.1:{port}", "--conns", "16", "--clients", str(_MANY)),
+        *("put", "--key-size", "32", "--sequential-keys", "--total", str(options.puts)),
+        *("--val-size", str(size)),
+    ]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    found = re.search(r"Requests/sec:\s*([0-9.]+)", done.stdout)
+    if found is None:
+        raise SystemExit(f"{options.tool} does not say how many requests it made a second")
+    return float(found[1])
+
+
+def _together(write: Callable[[bytes], None], value: bytes, total: int) -> float:
+    """Writes per second by many threads."""
+    each = max(1, total // _MANY)
+
+    def client(_: int) -> None:
+        for _ in range(each):
+            write(value)
+
+    with ThreadPoolExecutor(_MANY) as pool:
+        begun = time.perf_counter()
+        list(pool.map(client, range(_MANY)))
+        return each * _MANY / (time.perf_counter() - begun)
+
+
 def _timed(work: Callable[[], object]) -> float:
     begun = time.perf_counter()
     work()
@@ -206,6 +305,7 @@ _MEASURES: dict[str, Callable[[Path, argparse.Namespace, Page, Console], None]] 
     "log": _log,
     "link": _link,
     "etcd": _etcd,
+    "clients": _clients,
 }
 
 _NOTES = [
@@ -213,6 +313,8 @@ _NOTES = [
     "Over a link: the other device waits for the session that the first one has after the put.",
     "With etcd: one node, without fsync, behind a line of 20 ms round trip; the clouds answer after 20, 35 "
     "and 50 ms and transfer 100 Mbit/s per request. One client; the two stores take turns, without a cache.",
+    "By 128 clients: threads of one process; one etcd without fsync; all on this machine. The tool of etcd "
+    "puts one key each time; an update puts two keys and compares four, a put looks at two before it.",
 ]
 
 
@@ -220,8 +322,9 @@ def main(argv: list[str] | None = None) -> None:
     """Measure, print, and write services.json and .md to benchmarks/results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.services", description=__doc__)
     parser.add_argument("--only", action="append", choices=[*_MEASURES], help="a part; may be given again")
-    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="of the puts in the log")
-    parser.add_argument("--puts", type=int, default=2000, metavar="N", help="in the log, for each round")
+    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="in the log, and by 128 clients")
+    parser.add_argument("--puts", type=int, default=2000, metavar="N", help="of these, for each round")
+    parser.add_argument("--tool", type=Path, metavar="FILE", help="etcd's own benchmark, for clients")
     parser.add_argument("--samples", type=int, default=50, metavar="N", help="over the link, and with etcd")
     parser.add_argument(
         "--results", type=Path, default=RESULTS, metavar="DIR", help="where to write (benchmarks/results)"

@@ -34,6 +34,7 @@ Examples:
   hybrisfs kv create home notes
   hybrisfs kv create home bank --metadata clouds
   hybrisfs kv create home bank --metadata etcd://db1,db2,db3
+  hybrisfs kv create home bank --metadata 'etcds://db1.org?names=sealed'
   hybrisfs kv create home notes --metadata zookeeper://zk1,zk2,zk3/notes"""
 )
 @volume_argument
@@ -57,7 +58,9 @@ def create(name: str, container: str, metadata: str | None) -> None:
     read twice. The container stays on these very clouds. clouds:pasis is another protocol, for 4f+1 clouds.
 
     The URL of an etcd (3.5 or newer) is etcd://[USER@]HOST[:PORT][,HOST ...][/PREFIX], or etcds:// with TLS.
-    That of a ZooKeeper (3.5 or newer) begins with zookeeper:// or zookeepers://.
+    That of a ZooKeeper (3.5 or newer) begins with zookeeper:// or zookeepers://. The operator of the service,
+    and everybody who can read there, sees the names of containers and keys, sizes, times and attributes. If
+    that is not you alone, add ?names=sealed to the URL, in quotes: then none of these can be read there.
     hybrisfs cloud login URL gives this machine the password. The other machines of the volume learn of it by
     themselves.
     """

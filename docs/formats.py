@@ -64,6 +64,11 @@ _MODULES: Final = {
         "hybrisfs/pairing/handshake.py",
         "hybrisfs/pairing/messages.py",
     ),
+    "In an etcd or a ZooKeeper": (
+        "hybrisfs/kv/service_metadata.py",
+        "hybrisfs/kv/zookeeper_tree.py",
+        "hybrisfs/kv/sealed_names.py",
+    ),
     "On this machine": (
         "hybrisfs/keys.py",
         "hybrisfs/settings/config.py",

@@ -31,6 +31,7 @@ OTHER_LETTERS = {
     "hybrisfs.daemon.supervisor": "a word that it says",
     "hybrisfs.fuse.session": "a word of a protocol",
     "hybrisfs.kv.service_metadata": "keys of a service",
+    "hybrisfs.kv.service_updates": "keys of a service",
     "hybrisfs.kv.service_writes": "keys of a service",
     "hybrisfs.kv.zookeeper_tree": "keys of a service",
 }

@@ -197,7 +197,7 @@ function creation(app, places) {
       h(
         "p",
         { id: "metadata-help", class: "quiet" },
-        "With device, the list of keys is on this machine alone. With log, as when this is left out and the volume has several machines, all of them hold the keys and their values, of at most 256 KiB. With clouds, the clouds hold them for all machines, without a server; that needs four clouds when one may fail. With a URL, etcd://HOSTS or zookeeper://HOSTS, the list is in that etcd or ZooKeeper, for all machines; ",
+        "With device, the list of keys is on this machine alone. With log, as when this is left out and the volume has several machines, all of them hold the keys and their values, of at most 256 KiB. With clouds, the clouds hold them for all machines, without a server; that needs four clouds when one may fail. With a URL, etcd://HOSTS or zookeeper://HOSTS, the list is in that etcd or ZooKeeper, for all machines. Its operator sees the names of keys, unless the URL ends with ?names=sealed; ",
         h("code", null, "hybrisfs cloud login URL"),
         " gives this machine the password.",
       ),

@@ -12,7 +12,6 @@ answer nobody knows whether it took place: `OutcomeUnknownError` is raised, and 
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -63,6 +62,7 @@ _INVALID: Final = 3
 _LOCKED_OUT: Final = ("authentication failed", "user name is empty")
 _EXHAUSTED: Final = 8
 _UNAVAILABLE: Final = (1, 2, 4, 10, 14)  # cancelled, unknown, deadline, aborted, unavailable
+_NO_TIME: Final = "no time was left"
 _PAUSE: Final = 0.1  # seconds, when no endpoint has answered
 _CONNECT_SECONDS: Final = 3.0
 _SILENCE_SECONDS: Final = 60.0  # of a watch, after which it begins again
@@ -209,18 +209,21 @@ class EtcdClient(MetadataService):
     def _repeatedly(self, path: str, asked: dict[str, Any], kind: type[T]) -> T:
         """Ask until there is an answer: what may be asked twice."""
         deadline = self._environment.monotonic() + self._timeout
+        trouble: OutcomeUnknownError | None = None
         while True:
             try:
                 return self._ask(path, asked, kind, deadline)
             except OutcomeUnknownError as error:
+                if trouble is None or error.why != _NO_TIME:
+                    trouble = error
                 if self._environment.monotonic() + _PAUSE >= deadline:
-                    raise ServiceError(error.what, error.why, error.advice) from error
+                    raise ServiceError(trouble.what, trouble.why, trouble.advice) from trouble
                 self._environment.sleep(_PAUSE)
 
     def _ask(self, path: str, asked: dict[str, Any], kind: type[T], deadline: float) -> T:
         """Ask the endpoints in turn, until one has got the request. Raises OutcomeUnknownError when it then
         does not answer, and when there is none."""
-        why = "no time was left"
+        why = _NO_TIME
         for endpoint in list(self._endpoints):
             left = deadline - self._environment.monotonic()
             if left <= 0:
@@ -283,7 +286,7 @@ class EtcdClient(MetadataService):
         return self._pool.request(
             "POST",
             f"{endpoint}/v3/{path}",
-            body=json.dumps(asked).encode(),
+            body=msgspec.json.encode(asked),
             headers=headers,
             timeout=timeout,
             preload_content=False,

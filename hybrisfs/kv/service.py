@@ -3,6 +3,7 @@
 ====================  =======================================================================================
 `etcd_client`         etcd
 `zookeeper_client`    ZooKeeper
+`sealed_names`        over one of these, which then sees no names
 ====================  =======================================================================================
 
 `service_metadata`, `service_writes` and `service_containers` make a metadata store of these calls. They have
@@ -55,6 +56,8 @@ class KeyValue(NamedTuple):
     key: bytes
     value: bytes
     revision: int
+    trouble: HybrisError | None = None
+    """Why this machine cannot read it. Then the value is empty, and in lists the name may be another one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 import secrets
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from hybrisfs.environment import Environment
-from hybrisfs.errors import HybrisError
+from hybrisfs.errors import DamagedError, HybrisError
 from hybrisfs.kv.errors import ContainerExistsError, ContainerInUseError, NoSuchContainerError
 from hybrisfs.kv.record import KeyMetadata, Place, is_leaving
 from hybrisfs.kv.service import (
@@ -24,6 +25,7 @@ from hybrisfs.kv.service import (
     Remove,
     after_prefix,
 )
+from hybrisfs.kv.service_groups import Groups, Waiting
 from hybrisfs.kv.service_writes import damaged
 from sync.codec import DecodeError
 
@@ -37,6 +39,9 @@ _LISTING: Final = b" listing "
 _HOLD_SECONDS: Final = 30.0  # then the machine that holds a container has given up
 _CONTAINER: Final = re.compile(rb"([0-9a-f]{16})( dropping| listing [0-9a-f]{8})?")
 _CATCHES: Final = 4  # before writers are kept waiting
+_MOST_LOOKS: Final = 64  # at entries and their containers: an etcd allows 128 operations
+_Pair: TypeAlias = tuple[bytes, bytes]
+_FoundPair: TypeAlias = tuple[KeyValue | None, KeyValue | None]
 
 
 class Container(NamedTuple):
@@ -57,6 +62,7 @@ class ServiceContainers:
         self._environment = environment
         self._lock = threading.Lock()
         self._known: dict[str, Container] = {}
+        self._looks: Groups[_Pair, _FoundPair] = Groups(_MOST_LOOKS, _together, self._look_at, environment)
         self.names: Final[dict[int, str]] = {}
         """By number, as far as they were seen."""
 
@@ -67,10 +73,14 @@ class ServiceContainers:
         return known.number if known is not None else self._look_up(name).number
 
     def all(self) -> list[str]:
-        """The names of all containers, sorted, those included that are being moved."""
-        found = self._client.scan(_PREFIX, after_prefix(_PREFIX), keys_only=True)
-        names = (one.key.removeprefix(_PREFIX) for one in found)
-        return sorted(name.decode(errors="replace") for name in names)
+        """The names of all containers, sorted, those included that are being moved. Raises HybrisError when
+        one cannot be read here."""
+        names = []
+        for one in self._client.scan(_PREFIX, after_prefix(_PREFIX), keys_only=True):
+            if one.trouble is not None and not isinstance(one.trouble, DamagedError):
+                raise one.trouble
+            names.append(one.key.removeprefix(_PREFIX).decode(errors="replace"))
+        return sorted(names)
 
     def create(self, name: str) -> None:
         """Raises ContainerExistsError."""
@@ -183,9 +193,19 @@ class ServiceContainers:
     def entry(self, place: Place) -> KeyValue | None:
         """The key of an entry, while there is its container. Raises NoSuchContainerError."""
         name, one = self.of(place[0])
-        entry, container = self._client.get(self.entry_key(place), self.key(name))
+        entry, container = self._looks.do((self.entry_key(place), self.key(name)))
         self._require(name, one, container)
         return entry
+
+    def _look_at(self, group: Sequence[Waiting[_Pair, _FoundPair]]) -> None:
+        """Read the entries and the containers of those that wait: all entries before their containers."""
+        keys = list(
+            dict.fromkeys(key for keys in zip(*(one.asked for one in group), strict=True) for key in keys)
+        )
+        found = dict(zip(keys, self._client.get(*keys), strict=True))
+        for one in group:
+            entry, container = one.asked
+            one.answer((found[entry], found[container]))
 
     def read(self, number: int, reading: Reading) -> None:
         """Read entries of a container, while it is there. Raises NoSuchContainerError."""
@@ -231,8 +251,15 @@ class ServiceContainers:
         return b"k/%016x/%b" % place
 
 
+def _together(pairs: Sequence[_Pair]) -> range:
+    """Which pairs are looked at together."""
+    return range(min(len(pairs), _MOST_LOOKS))
+
+
 def entry_of(one: KeyValue) -> KeyMetadata:
-    """The entry that a key holds. Raises DamagedError."""
+    """The entry that a key holds. Raises DamagedError, and HybrisError when it cannot be read here."""
+    if one.trouble is not None:
+        raise one.trouble
     try:
         return KeyMetadata.decode(one.value)
     except DecodeError as error:
@@ -240,7 +267,10 @@ def entry_of(one: KeyValue) -> KeyMetadata:
 
 
 def number_of(container: KeyValue) -> int:
-    """The number of the container that a key holds. Raises DamagedError."""
+    """The number of the container that a key holds. Raises DamagedError, and HybrisError when it cannot be
+    read here."""
+    if container.trouble is not None:
+        raise container.trouble
     number = _CONTAINER.fullmatch(container.value)
     if number is None:
         raise damaged(container, "its value names no container")

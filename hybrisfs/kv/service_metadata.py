@@ -39,7 +39,7 @@ that it had begun fails then.
 **An unknown outcome** (no answer to a transaction) is an ordinary case: the same transaction is repeated
 until there is an answer; when it had taken place, the repeated one fails, and finds its write in ``u``. The
 mark is looked for before the block: where the block is still there, no mark had been removed when it was
-looked for.
+looked for. Updates of several threads go in one transaction; `service_updates.py` has what follows from that.
 
 **Revisions** that fail once fail for ever, so a transaction that comes late finds none. Entries go only with
 their container, blocks and writes have numbers of their own; a note in ``f`` may come back when machines take
@@ -72,18 +72,16 @@ from hybrisfs.kv.service import (
     Compare,
     KeyValue,
     MetadataService,
-    Outcome,
-    OutcomeUnknownError,
     Put,
     Remove,
     ServiceError,
     after_prefix,
 )
 from hybrisfs.kv.service_containers import ServiceContainers, entry_of, number_of
-from hybrisfs.kv.service_writes import ServiceWrites, WriteLostError
-from sync.codec import DecodeError
+from hybrisfs.kv.service_updates import NewEntry, ServiceUpdates
+from hybrisfs.kv.service_writes import ServiceWrites
 
-__all__ = ["ServiceMetadata"]
+__all__ = ["ServiceMetadata", "store_id_in"]
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +91,6 @@ _ENTRIES: Final = b"k/"
 _SEEN: Final = 50_000  # entries
 _MOST_GARBAGE: Final = 1 << 30  # rows
 _UPDATE_SECONDS: Final = 30.0
-_PAUSE: Final = 0.05
 _PLACE: Final = re.compile(rb"k/([0-9a-f]{16})/(.*)", re.DOTALL)
 
 
@@ -126,13 +123,14 @@ class ServiceMetadata:
     ) -> None:
         """*device* is the id of this machine. *debts*: a database here that remembers what clouds have yet to
         delete. It and the client are closed with this. Raises ServiceError."""
-        self.store_id: Final = _store_id(client)
+        self.store_id: Final = store_id_in(client)
         self._debts = debts
         self._taken: set[int] = set()  # garbage that `debts` have, or have had
         self._client = client
         self._environment = environment
         self.writes: Final = ServiceWrites(client, device, environment)
         self._containers = ServiceContainers(client, environment)
+        self._updates = ServiceUpdates(client, self._containers, self.writes, environment)
         self._lock = threading.Lock()
         self._seen: OrderedDict[Place, _Seen] = OrderedDict()
         self._held: Mapping[int, int] | None = None
@@ -185,8 +183,8 @@ class ServiceMetadata:
                 continue
             place = int(named[1], 16), named[2]
             try:
-                entry = KeyMetadata.decode(one.value)
-            except DecodeError:
+                entry = entry_of(one)
+            except DamagedError:
                 yield FoundValue(place, None)
                 continue
             for cloud in entry.placement:
@@ -262,16 +260,11 @@ class ServiceMetadata:
                 continue
             if made is None:
                 return None
-            replaced = [known[place].entry for place, _ in changes]
-            outcome = self._attempt(
-                places,
-                known,
-                [
-                    (change.place, entry, old)
-                    for change, entry, old in zip(changes, made, replaced, strict=True)
-                ],
-                deadline,
-            )
+            entries = [
+                NewEntry(change.place, entry, known[change.place].entry)
+                for change, entry in zip(changes, made, strict=True)
+            ]
+            outcome = self._attempt(known, entries, deadline)
             if outcome is None:
                 return made
             known, is_current = outcome, True
@@ -285,78 +278,25 @@ class ServiceMetadata:
         deadline = self._environment.monotonic() + _UPDATE_SECONDS
         known = self._look(place)
         while known.entry == old:
-            outcome = self._attempt([place], {place: known}, [(place, new, old)], deadline)
+            outcome = self._attempt({place: known}, [NewEntry(place, new, old)], deadline)
             if outcome is None:
                 return True
             known = outcome[place]
         return False
 
     def _attempt(
-        self,
-        places: Sequence[Place],
-        known: Mapping[Place, _Seen],
-        entries: Sequence[tuple[Place, KeyMetadata, KeyMetadata | None]],
-        deadline: float,
+        self, known: Mapping[Place, _Seen], entries: Sequence[NewEntry], deadline: float
     ) -> dict[Place, _Seen] | None:
-        """Put *entries*, each with the one that it replaces, if all *places* are as they are *known*.
-
-        None when that is done, or what is there instead."""
-        containers = {number: self._containers.writable(number) for number, _ in places}
-        writes = [entry.objects for _, entry, _ in entries]
-        blocks = {self.writes.block_of(write) for write in writes}
-        fences = [self.writes.of(b"x", write) for write in writes]
-        compare = [Compare(self._containers.entry_key(place), known[place].revision) for place in places]
-        compare += [Compare(self._containers.key(name), one.revision) for name, one in containers.values()]
-        compare += [Compare(key, None) for key in blocks] + [Compare(key, 0) for key in fences]
-        then: list[Put | Remove] = []
-        for place, entry, old in entries:
-            then.append(Put(self._containers.entry_key(place), entry.encode()))
-            then.append(Put(self.writes.of(b"u", entry.objects), b""))
-            if old is not None and old.live:
-                then.append(Put(self.writes.of(b"g", old.objects), b"%d" % old.names))
-        used = self.writes.of(b"u", writes[0])
-        asked = [used, *(one.key for one in compare)]  # the mark before the block: see above
-        outcome, was_unknown = self._until_answered(compare, then, asked, deadline)
-        found = dict(zip(asked, outcome.found, strict=False))
-        if outcome.succeeded or found[used] is not None:
-            self.writes.took_place(writes)
-            for place, entry, _ in entries:
-                revision = outcome.revisions.get(self._containers.entry_key(place))
-                self._keep(place, None if revision is None else _Seen(entry, revision))
-            return None
-        for name, one in containers.values():
-            now = found[self._containers.key(name)]
-            if now is None or now.revision != one.revision:
-                self._containers.forget(name)  # it was removed, renamed, or is held
-        lost = {key for key in blocks if found[key] is None}
-        self.writes.lost(lost)
-        if lost and was_unknown:
-            # Those that have taken over the block have removed the mark, if there was one.
-            raise _unknown("others took this machine for gone before the metadata store had answered")
-        if lost or any(found[key] is not None for key in fences):
-            raise WriteLostError
-        return {place: self._note(place, found[self._containers.entry_key(place)]) for place in places}
-
-    def _until_answered(
-        self,
-        compare: Sequence[Compare],
-        then: Sequence[Put | Remove],
-        otherwise: Sequence[bytes],
-        deadline: float,
-    ) -> tuple[Outcome, bool]:
-        """The first answer to a transaction, and whether there was none before, so that it may be a repeated
-        one."""
-        was_unknown = False
-        while True:
-            try:
-                return self._client.transact(compare, then, otherwise), was_unknown
-            except ServiceError as error:
-                was_unknown |= isinstance(error, OutcomeUnknownError)
-                if not was_unknown:
-                    raise
-                if self._environment.monotonic() >= deadline:
-                    raise _unknown(f"{error.what}: {error.why}") from error
-                self._environment.sleep(_PAUSE)
+        """Put *entries* if all places are as they are *known*. None when that is done, or what is there
+        instead."""
+        revisions = {place: one.revision for place, one in known.items()}
+        answer = self._updates.make(revisions, entries, deadline)
+        if not answer.took_place:
+            return {place: self._note(place, one) for place, one in answer.found.items()}
+        for place, entry, _ in entries:
+            revision = answer.revisions.get(place)
+            self._keep(place, None if revision is None else _Seen(entry, revision))
+        return None
 
     # -- what this device is to delete from the clouds -------------------------------------------
     # Garbage leaves the service when the clouds have deleted it, or `debts` remember which have not. If that
@@ -472,8 +412,8 @@ class ServiceMetadata:
                     self._seen.popitem(last=False)
 
 
-def _store_id(client: MetadataService) -> bytes:
-    """The id of the store; the first caller draws it. Raises DamagedError."""
+def store_id_in(client: MetadataService) -> bytes:
+    """The id of the store; the first caller draws it. Raises DamagedError and ServiceError."""
     (found,) = client.get(b"s")
     if found is None:
         client.settle([Compare(b"s", 0)], [Put(b"s", secrets.token_bytes(STORE_ID_SIZE))], b"s")
@@ -501,7 +441,3 @@ def _evaluated(
             return None
         made.append(new.under(conditions.get(place)))
     return made
-
-
-def _unknown(why: str) -> OutcomeUnknownError:
-    return OutcomeUnknownError("it is not known whether this took place", why, "Look again later.")

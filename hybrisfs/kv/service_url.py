@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from hybrisfs.errors import UsageError
 
-__all__ = ["NO_ACCESS", "Access", "ServiceUrl", "is_service"]
+__all__ = ["NO_ACCESS", "Access", "ServiceUrl", "is_service", "servers_of"]
 
 
 class _Scheme(NamedTuple):
@@ -24,6 +24,7 @@ _SCHEMES: Final = {
     "zookeeper": _Scheme("ZooKeeper", 2181, False),
     "zookeepers": _Scheme("ZooKeeper", 2281, True),
 }
+_SEALED: Final = "names=sealed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +54,15 @@ class ServiceUrl:
     prefix: str = ""
     """What all keys begin with; no slash at either end."""
     user: str | None = None
+    sealed: bool = False
+    """Whether it sees no names: see `hybrisfs.kv.sealed_names`."""
 
     @staticmethod
     def parse(url: str) -> ServiceUrl:
-        """`etcd://[USER@]HOST[:PORT][,HOST[:PORT] ...][/PREFIX]`; likewise `zookeeper`; with an *s* they are
-        asked over TLS. Raises UsageError."""
-        name, _, rest = url.partition("://")
+        """`etcd://[USER@]HOST[:PORT][,HOST[:PORT] ...][/PREFIX][?names=sealed]`; likewise `zookeeper`; with
+        an *s* they are asked over TLS. Raises UsageError."""
+        servers, question, options = url.partition("?")
+        name, _, rest = servers.partition("://")
         scheme = _SCHEMES.get(name)
         authority, _, prefix = rest.partition("/")
         user, _, listed = authority.rpartition("@")
@@ -71,8 +75,8 @@ class ServiceUrl:
             wrong = "it names no host"
         elif ":" in user:
             wrong = "a password in a URL is seen by others: leave it out, hybrisfs cloud login asks for it"
-        elif set(url) & set("?#"):
-            wrong = "it takes no options"
+        elif (question and options != _SEALED) or "#" in url:
+            wrong = f"it takes no other option than ?{_SEALED}"
         elif scheme.service == "ZooKeeper" and prefix and {"", ".", ".."} & {*prefix.split("/")}:
             wrong = "its path has an empty part, or one of dots"
         if scheme is None or wrong or None in hosts:
@@ -86,7 +90,13 @@ class ServiceUrl:
             scheme.tls,
             prefix,
             unquote(user) or None,
+            bool(question),
         )
+
+
+def servers_of(url: str) -> str:
+    """The URL without its option: what secrets belong to."""
+    return url.partition("?")[0]
 
 
 def is_service(url: str) -> bool:

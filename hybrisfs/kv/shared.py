@@ -30,9 +30,10 @@ from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.errors import NoSuchContainerError
 from hybrisfs.kv.rmds import DeviceMetadata
 from hybrisfs.kv.seal import STORE_ID_SIZE, ValueSealer
+from hybrisfs.kv.sealed_names import NameSealer, SealedService
 from hybrisfs.kv.service import MetadataService
-from hybrisfs.kv.service_metadata import ServiceMetadata
-from hybrisfs.kv.service_url import Access, ServiceUrl
+from hybrisfs.kv.service_metadata import ServiceMetadata, store_id_in
+from hybrisfs.kv.service_url import Access, ServiceUrl, servers_of
 from hybrisfs.kv.store import KeyValueStore
 from sync.seal import SealKeys
 
@@ -86,7 +87,7 @@ def connect(url: str, credentials: Credentials, environment: Environment, root: 
     HybrisError when the secrets cannot be read."""
     place = ServiceUrl.parse(url)
     try:
-        secrets = credentials.lookup(url)
+        secrets = credentials.lookup(servers_of(url))
     except AuthError as error:
         raise HybrisError(f"{url} cannot be used", error.reason, error.advice) from error
     authority, certificate = secrets.get("ca"), secrets.get("cert")
@@ -150,24 +151,28 @@ class SharedStores:
             return store
 
     def _open(self, url: str) -> KeyValueStore:
-        owner = self._owner
-        client = connect(url, self._credentials, self._environment, f"hybrisfs/{owner.volume.hex()}/")
+        owner, sealed = self._owner, ServiceUrl.parse(url).sealed
+        # The other name keeps what is sealed apart from what machines have there as plain text.
+        root = f"hybrisfs/{owner.volume.hex()}{'-sealed' if sealed else ''}/"
+        client = connect(url, self._credentials, self._environment, root)
         path = self._database(url)
         if not path.exists():
             MetadataDatabase.create(path, bytes(STORE_ID_SIZE))
             sync_directory(path.parent, self._environment)
         debts = DeviceMetadata(path, self._environment)
         try:
+            if sealed:
+                sealer = NameSealer(owner.names, store_id_in(client), owner.epochs)
+                client = SealedService(client, sealer, self._environment)
             metadata = ServiceMetadata(client, debts, owner.device, self._environment)
         except BaseException:
             debts.close()
             client.close()
             raise
-        sealer = ValueSealer(owner.names, metadata.store_id, owner.epochs)
         return KeyValueStore(
             metadata,
             self._values,
-            sealer,
+            ValueSealer(owner.names, metadata.store_id, owner.epochs),
             self._redundancy,
             environment=self._environment,
             authority=self._authority,
@@ -252,7 +257,7 @@ def describe_secrets(url: str, store: CredentialStore) -> SecretsOfPlace:
     """What this device can be given for a service. Raises UsageError."""
     user = ServiceUrl.parse(url).user
     asked = [Secret("password", f"password of {user}", True)] if user else []
-    return SecretsOfPlace(url, asked, bool(store.lookup(url)))
+    return SecretsOfPlace(url, asked, bool(store.lookup(servers_of(url))))
 
 
 def log_in(url: str, secrets: Mapping[str, str] | None, store: CredentialStore) -> TriedPlace:
@@ -264,7 +269,7 @@ def log_in(url: str, secrets: Mapping[str, str] | None, store: CredentialStore) 
         client.check()
         seconds = time.monotonic() - began
     if secrets is not None:
-        store.add(url, secrets)
+        store.add(servers_of(url), secrets)
     return TriedPlace(url, {"get": seconds})
 
 

@@ -402,13 +402,23 @@ class ZookeeperClient(MetadataService):
                 self._made = {path for path in self._made if not f"{step.path}/".startswith(f"{path}/")}
             self._session.read(lambda client: None)  # or nobody has used the volume here yet
         elif step.role is _Role.FRAME:
-            with self._lock:
-                self._made.add(step.path)
+            self._look_at_frame(steps)
         elif step.role is _Role.COMPARE:
             return True
         else:
             self._look_at(steps, assumed)
         return False
+
+    def _look_at_frame(self, steps: Sequence[_Step]) -> None:
+        """Others have made groups or buckets: of several that a transaction makes, often more than one."""
+        paths = [step.path for step in steps if step.role is _Role.FRAME]
+
+        def look(client: Any) -> list[Any]:
+            return [self._session.answer(one) for one in [client.exists_async(path) for path in paths]]
+
+        there = {path for path, stat in zip(paths, self._session.read(look), strict=True) if stat is not None}
+        with self._lock:
+            self._made |= there
 
     def _look_at(self, steps: Sequence[_Step], assumed: _Assumed) -> None:
         paths = [step.path for step in steps if step.role in (_Role.PUT, _Role.REMOVE)]

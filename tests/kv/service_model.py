@@ -146,6 +146,8 @@ class Actor(threading.Thread):
         self.failure: BaseException | None = None
         self.is_exclusive = False
         """Whether it holds a lock of its process: no other actor of that may go on."""
+        self.waits: Callable[[], bool] | None = None
+        """Whether it waits for another actor still."""
         self.start()
         self._stopped.acquire()
 
@@ -160,6 +162,18 @@ class Actor(threading.Thread):
         self._stopped.release()
         self._go.acquire()
         return self._verdict
+
+    @property
+    def is_able(self) -> bool:
+        """Whether it can go on."""
+        return self.waits is None or not self.waits()
+
+    def wait_while(self, waits: Callable[[], bool]) -> None:
+        """Pause as long as another one has not done its part. Raises Killed."""
+        self.waits = waits
+        while waits():
+            self.rest()
+        self.waits = None
 
     def rest(self) -> None:
         """Pause, without a request that could get lost. Raises Killed."""

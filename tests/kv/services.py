@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.kv.etcd_client import EtcdClient
+from hybrisfs.kv.sealed_names import NameSealer, SealedService
 from hybrisfs.kv.service import (
     Compare,
     KeyValue,
@@ -19,14 +20,29 @@ from hybrisfs.kv.service import (
     Reading,
     Remove,
 )
+from hybrisfs.kv.service_metadata import store_id_in
 from hybrisfs.kv.service_url import NO_ACCESS, ServiceUrl
 from hybrisfs.kv.zookeeper_client import ZookeeperClient
+from sync import OneKey
 from tests.kv.etcd_servers import etcd_cluster
 from tests.kv.zookeeper_servers import zookeeper_cluster
 
-__all__ = ["SERVICES", "Servers", "Forgetful", "Node", "Passing", "client_of", "service_cluster"]
+__all__ = [
+    "FORMS",
+    "SERVICES",
+    "Forgetful",
+    "Node",
+    "Passing",
+    "Servers",
+    "client_of",
+    "in_form",
+    "sealer_of",
+    "service_cluster",
+]
 
 SERVICES: Final = ("etcd", "zookeeper")
+FORMS: Final = ("plain", "sealed")
+"""How names are in a service."""
 
 
 class Node(Protocol):
@@ -70,6 +86,16 @@ def client_of(
     place = ServiceUrl.parse(url)
     kind = EtcdClient if place.service == "etcd" else ZookeeperClient
     return kind(place, NO_ACCESS, timeout, environment, root)
+
+
+def in_form(form: str, client: MetadataService, environment: Environment = SYSTEM) -> MetadataService:
+    """What a store uses whose names are in this form."""
+    return client if form == "plain" else SealedService(client, sealer_of(client), environment)
+
+
+def sealer_of(client: MetadataService) -> NameSealer:
+    """Of the store that the service has."""
+    return NameSealer(b"n" * 32, store_id_in(client), OneKey(b"e" * 32))
 
 
 class Passing(MetadataService):

@@ -26,10 +26,10 @@ from hybrisfs.kv.service_metadata import ServiceMetadata
 from hybrisfs.kv.store import KeyValueStore
 from tests.dispersal.fakes import Cluster
 from tests.kv.rig import KEY, UNHURRIED, new_database
-from tests.kv.services import SERVICES, Servers, client_of, service_cluster
+from tests.kv.services import SERVICES, Servers, client_of, in_form, service_cluster
 
 BOX = "box"
-PLACES = ("device", "service")
+MOVES = (("device", "service"), ("service", "device"), ("service", "sealed"), ("sealed", "service"))
 
 
 @pytest.fixture(scope="module", params=SERVICES)
@@ -39,20 +39,22 @@ def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 class Stores:
-    """Over the same clouds: one that a device has, and one in a service."""
+    """Over the same clouds: one that a device has, one in a service, and one there with sealed names."""
 
     def __init__(self, folder: Path, url: str, ends: ExitStack) -> None:
         self.cluster = ends.enter_context(Cluster(1, 1, 3))
         self._folder = folder
         self._url = url
-        self._root = f"{uuid4().hex}/"
-        self.device = self._device("device")
-        self.service = self._service()
-        for store in (self.device, self.service):
+        self._of = {
+            "device": self._device("device"),
+            "service": self._service("plain"),
+            "sealed": self._service("sealed"),
+        }
+        for store in self._of.values():
             ends.callback(store.close)
 
     def of(self, place: str) -> KeyValueStore:
-        return self.device if place == "device" else self.service
+        return self._of[place]
 
     def _device(self, name: str) -> KeyValueStore:
         (self._folder / name).mkdir()
@@ -64,10 +66,11 @@ class Stores:
             environment=UNHURRIED,
         )
 
-    def _service(self) -> KeyValueStore:
-        (self._folder / "debts").mkdir()
-        debts = DeviceMetadata(new_database(self._folder / "debts"), SYSTEM)
-        metadata = ServiceMetadata(client_of(self._url, self._root), debts, b"\1" * 16, SYSTEM)
+    def _service(self, form: str) -> KeyValueStore:
+        (self._folder / form).mkdir()
+        debts = DeviceMetadata(new_database(self._folder / form), SYSTEM)
+        client = in_form(form, client_of(self._url, f"{uuid4().hex}/"))
+        metadata = ServiceMetadata(client, debts, b"\1" * 16, SYSTEM)
         sealer = ValueSealer(KEY, metadata.store_id)
         return KeyValueStore(
             metadata, self.cluster.engine.values, sealer, Redundancy(1, 1), environment=UNHURRIED
@@ -80,7 +83,7 @@ def stores(tmp_path: Path, service: Servers) -> Iterator[Stores]:
         yield Stores(tmp_path, service.url, ends)
 
 
-@pytest.fixture(params=[PLACES, PLACES[::-1]], ids="-to-".join)
+@pytest.fixture(params=MOVES, ids="-to-".join)
 def places(request: pytest.FixtureRequest, stores: Stores) -> tuple[KeyValueStore, KeyValueStore]:
     """Where a container is, and where it goes."""
     source, target = (stores.of(place) for place in request.param)

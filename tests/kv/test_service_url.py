@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hybrisfs.errors import UsageError
-from hybrisfs.kv.service_url import Access, ServiceUrl, is_service
+from hybrisfs.kv.service_url import Access, ServiceUrl, is_service, servers_of
 
 
 @pytest.mark.parametrize(
@@ -16,6 +18,12 @@ from hybrisfs.kv.service_url import Access, ServiceUrl, is_service
         "etcd://u:p@h",
         "etcd://h:x",
         "etcd://h?ca=/f",
+        "etcd://h?",
+        "etcd://h?names=",
+        "etcd://h?names=plain",
+        "etcd://h?names=sealed&names=sealed",
+        "etcd://h?names=sealed?names=sealed",
+        "etcd://h?names=sealed#a",
         "etcd://h:1/a#b",
         "etcd://h:99999",
         "zookeeper://",
@@ -36,6 +44,14 @@ def test_urls() -> None:
     two = ServiceUrl.parse("zookeeper://zk1,zk2:1000,[::1]/a")
     assert two == ServiceUrl("ZooKeeper", ("zk1:2181", "zk2:1000", "[::1]:2181"), False, "a")
     assert ServiceUrl.parse("zookeepers://zk1").hosts == ("zk1:2281",)
+
+
+@pytest.mark.parametrize("url", ["etcd://db1,db2:1000", "etcds://anna@[::1]/a/b", "zookeeper://zk1/a"])
+def test_names_may_be_sealed(url: str) -> None:
+    plain, sealed = ServiceUrl.parse(url), ServiceUrl.parse(f"{url}?names=sealed")
+    assert sealed == replace(plain, sealed=True)
+    assert not plain.sealed
+    assert servers_of(f"{url}?names=sealed") == servers_of(url) == url
 
 
 def test_services_are_told_from_clouds() -> None:

@@ -28,7 +28,16 @@ from hybrisfs.kv.service import KeyValue, MetadataService, OutcomeUnknownError, 
 from hybrisfs.kv.service_metadata import ServiceMetadata
 from hybrisfs.kv.service_writes import WriteLostError
 from tests.kv.rig import new_database
-from tests.kv.services import SERVICES, Forgetful, Passing, Servers, client_of, service_cluster
+from tests.kv.services import (
+    FORMS,
+    SERVICES,
+    Forgetful,
+    Passing,
+    Servers,
+    client_of,
+    in_form,
+    service_cluster,
+)
 
 CHECKSUM = b"c" * 16
 Open = Callable[..., ServiceMetadata]
@@ -44,8 +53,8 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         yield cluster
 
 
-@pytest.fixture
-def open_store(cluster: Servers, tmp_path: Path) -> Iterator[Open]:
+@pytest.fixture(params=FORMS)
+def open_store(request: pytest.FixtureRequest, cluster: Servers, tmp_path: Path) -> Iterator[Open]:
     """Opens the store of this test for a device, each time by a process of its own."""
     root, opened = f"{uuid4().hex}/", list[ServiceMetadata]()
 
@@ -54,7 +63,7 @@ def open_store(cluster: Servers, tmp_path: Path) -> Iterator[Open]:
         client: Callable[[MetadataService], MetadataService] | None = None,
         environment: Environment = SYSTEM,
     ) -> ServiceMetadata:
-        connection: MetadataService = client_of(cluster.url, root)
+        connection = in_form(request.param, client_of(cluster.url, root))
         if client is not None:
             connection = client(connection)
         folder = tmp_path / uuid4().hex

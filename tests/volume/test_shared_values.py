@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -248,3 +249,32 @@ def test_what_a_move_has_left_goes_when_the_container_is_dropped_or_moved_again(
     assert values(device).migrate(BOX, ON_DEVICE, quiet).keys == 1, "back, beside what is left there"
     assert store.metadata.containers() == [BOX]
     assert box(device).get(BOX, "key").value == b"value"
+
+
+def test_sealed_names_are_apart_from_plain_ones_of_the_same_service(
+    devices: tuple[Device, Device], service: Servers
+) -> None:
+    """The URL tells, also the other devices: none takes what is sealed for plain text."""
+    first, second = devices
+    plain = f"{service.url}/{uuid4().hex}"
+    sealed = f"{plain}?names=sealed"
+    values(first).create_container(BOX, sealed)
+    values(first).create_container("open", plain)
+    box(first).put(BOX, "key", b"value")
+    values(first).of("open").put("open", "key", b"other")
+    learns(second, sealed)
+    learns(second, plain)
+    assert {one.metadata: list(one.containers) for one in values(second).containers()} == {
+        ON_DEVICE: [],
+        sealed: [BOX],
+        plain: ["open"],
+    }
+    assert box(second).get(BOX, "key").value == b"value"
+    assert values(second).of("open").get("open", "key").value == b"other"
+    assert values(second).migrate(BOX, plain, lambda stage, done, total: None).keys == 1
+    assert values(first).migrate("open", sealed, lambda stage, done, total: None).keys == 1
+    assert box(second).get(BOX, "key").value == b"value"
+    assert values(first).of("open").get("open", "key").value == b"other"
+    for one in (first, second):
+        assert values(one).shared.at(sealed).containers() == ["open"]
+        assert values(one).shared.at(plain).containers() == [BOX]
