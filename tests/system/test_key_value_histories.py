@@ -19,6 +19,7 @@ from typing import TypeVar
 
 import pytest
 import urllib3
+from kazoo.client import KazooClient
 
 from hybrisfs.api.key_value import (
     Found,
@@ -45,6 +46,7 @@ from tests.kv.linearizability import is_linearizable
 from tests.kv.rig import CONTAINER
 from tests.kv.services import SERVICES, Servers, service_cluster
 from tests.kv.test_histories import Recorder
+from tests.kv.zookeeper_servers import ZookeeperCluster, zookeeper_cluster
 from tests.system.clouds import objects
 from tests.system.conftest import MakeDevice
 from tests.system.deadline import until
@@ -314,6 +316,39 @@ def test_a_machine_sleeps_until_its_session_has_ended(
 
     with lying(sleeping.clouds[2], seed):
         live(programs_of(devices, tmp_path), seed, trouble)
+
+
+def test_a_machine_sleeps_until_its_session_with_a_zookeeper_has_ended(
+    make_device: MakeDevice, tmp_path: Path, seed: int
+) -> None:
+    """The same, where the servers notice by themselves that it is silent."""
+    with zookeeper_cluster(tmp_path / "zookeeper", 3, ["maxSessionTimeout=2000"]) as servers:
+        devices = two_machines(make_device, servers.url)
+        sleeping, other = devices
+
+        def trouble() -> None:
+            sleeping.freeze()
+            restart(other)
+            # The one of *other* is new: what was there before is of a daemon that is gone, or asleep.
+            until(lambda: len(announced(servers)) <= 1, "the session to end", PATIENCE)
+            for pid in sleeping.daemon_pids():
+                os.kill(pid, signal.SIGCONT)
+
+        with lying(sleeping.clouds[2], seed):
+            live(programs_of(devices, tmp_path), seed, trouble)
+
+
+def announced(servers: ZookeeperCluster) -> Sequence[str]:
+    """The machines that are at work, as a ZooKeeper has it."""
+    client = KazooClient(servers.url.removeprefix("zookeeper://"))
+    client.start(PATIENCE)
+    try:
+        (volume,) = client.get_children("/hybrisfs")
+        names: Sequence[str] = client.get_children(f"/hybrisfs/{volume}/l")
+        return names
+    finally:
+        client.stop()
+        client.close()
 
 
 def end_sessions(etcd: EtcdCluster) -> None:
