@@ -73,8 +73,10 @@ class ServiceWrites:
         self._environment = environment
         self._limits = environment.limits.of(WriteLimits)
         self._lock = threading.Lock()
-        self._numbering = threading.Lock()
-        self._blocks: dict[int, int] = {}  # those of this process: the first number, and the next to give out
+        self._numbering = threading.Condition()
+        self._left: dict[int, int] = {}  # blocks with numbers left: the first one, and the next to give out
+        self._spent: set[int] = set()  # the first numbers of those without
+        self._is_fetching = False  # a block
         self._open: dict[
             int, int
         ] = {}  # writes that have not ended, and their names; 0: they have no objects
@@ -88,18 +90,51 @@ class ServiceWrites:
     def new_write(self, above: int = 0) -> int:
         """Begin a write: a number that no other write has, and that is higher than the one of *above*."""
         self._begin()
-        with self._numbering:
-            block = self._limits.block
-            write = next(
-                (following for first, following in self._blocks.items() if above < following < first + block),
-                None,
-            )
-            first = self._new_block() if write is None else self._first_of(write)
-            write = write or first
-            self._blocks[first] = write + 1
+        while True:
+            with self._numbering:
+                write = self._take(above)
+                is_low = write is None or self._count_left() < self._limits.block // 2
+                fetches = is_low and not self._is_fetching
+                self._is_fetching |= fetches
+                if write is None and not fetches:
+                    self._environment.wait(self._numbering, lambda: not self._is_fetching, _BLOCK_SECONDS)
+            if fetches:
+                try:
+                    self._fetch()  # while there are some left, other threads go on
+                except ServiceError as error:
+                    if write is None:
+                        raise
+                    log.info("numbers for writes cannot be taken ahead: %s", error)
+            if write is not None:
+                return write
+
+    def _take(self, above: int) -> int | None:
+        """A number of our blocks, if one is left."""
+        write = next((following for following in self._left.values() if following > above), None)
+        if write is not None:
+            first = self._first_of(write)
+            self._left[first] = write + 1
+            if write + 1 == first + self._limits.block:
+                del self._left[first]
+                self._spent.add(first)
             with self._lock:
                 self._open[write] = 0
-            return write
+        return write
+
+    def _count_left(self) -> int:
+        return sum(first + self._limits.block - following for first, following in self._left.items())
+
+    def _fetch(self) -> None:
+        """Take a block more. Raises ServiceError."""
+        first = None
+        try:
+            first = self._new_block()
+        finally:
+            with self._numbering:
+                if first is not None:
+                    self._left[first] = first
+                self._is_fetching = False
+                self._numbering.notify_all()
 
     def intend(self, writes: Sequence[Garbage]) -> None:
         """Objects of these writes are about to go to the clouds: they are garbage until a key names them."""
@@ -122,8 +157,9 @@ class ServiceWrites:
     def lost(self, blocks: Container[bytes]) -> None:
         """Others have taken over these of the keys of our blocks: no number of them is of use any more."""
         with self._numbering:
-            for first in [first for first in self._blocks if self.of(b"b", first) in blocks]:
-                del self._blocks[first]
+            for first in [first for first in (*self._left, *self._spent) if self.of(b"b", first) in blocks]:
+                self._left.pop(first, None)
+                self._spent.discard(first)
 
     # -- what is to be deleted from the clouds ---------------------------------------------------
 
@@ -163,13 +199,8 @@ class ServiceWrites:
         """Remove blocks of ours of which all writes have ended."""
         with self._numbering, self._lock:
             busy = {self._first_of(write) for write in (*self._open, *self._failed)}
-            over = [
-                first
-                for first, following in self._blocks.items()
-                if following == first + self._limits.block and first not in busy
-            ]
-            for first in over:
-                del self._blocks[first]
+            over = self._spent - busy
+            self._spent -= over
         for first in over:
             # Others that have taken it over need its marks.
             block = self.of(b"b", first)

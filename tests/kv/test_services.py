@@ -26,7 +26,7 @@ from hybrisfs.kv.record import ABSENT, PRESENT, Condition, KeyMetadata, Timestam
 from hybrisfs.kv.rmds import DeviceMetadata
 from hybrisfs.kv.service import KeyValue, MetadataService, OutcomeUnknownError, Put
 from hybrisfs.kv.service_metadata import ServiceMetadata
-from hybrisfs.kv.service_writes import WriteLostError
+from hybrisfs.kv.service_writes import WriteLimits, WriteLostError
 from tests.kv.rig import new_database
 from tests.kv.services import (
     FORMS,
@@ -431,7 +431,7 @@ def test_marks_of_a_block_that_others_have_taken_over_stay_until_they_have_seen_
     kept = new_entry(sleeping)
     sleeping.update([Change((box, b"key"), kept)])
     rest = [sleeping.new_write() for _ in range(255)]
-    (block,) = sleeping.writes._all_of(b"b")
+    block, _ = sleeping.writes._all_of(b"b")  # the second one was taken ahead
     metadata.new_write()
     metadata.writes._take_over(sleeping.writes._device, block, [])
     sleeping.writes.ended([kept.write, *rest])
@@ -567,3 +567,13 @@ def test_an_outcome_that_stays_unknown_is_said_to_be(
     store.writes.ended([change.entry.write])
     assert metadata.read((box, b"key")) == change.entry._replace(sn=1)
     assert change.entry.write not in {one.write for one in store.writes.garbage()}
+
+
+def test_a_block_is_taken_ahead_while_there_are_numbers_left(open_store: Open) -> None:
+    """Otherwise all threads of a machine would wait for the next one together."""
+    store = open_store(2)
+    for _ in range(WriteLimits().block // 2):
+        store.new_write()
+    assert len(list(store.writes._all_of(b"b"))) == 1
+    store.new_write()
+    assert len(list(store.writes._all_of(b"b"))) == 2
