@@ -231,6 +231,11 @@ def _describe(facts: Recovered) -> Iterator[str]:
         yield f"Not reached: {shown(url)}"
     if not facts.agreed:
         yield "Too few clouds have the same recovery kit: compare what you find with what you expect."
+    elif facts.few_named is not UNSET:
+        yield (
+            f"You named fewer than {facts.volume.f + 1} clouds that have this recovery kit: that the others "
+            "belong to the volume, only the kit says. Compare what you find with what you expect."
+        )
     yield f"Next: hybrisfs mount {name} DIR"
     yield "Then: hybrisfs recovery make, and remove the kit that was used (hybrisfs recovery show)."
     yield "Machines that are lost for good: hybrisfs device list, hybrisfs device remove NAME."

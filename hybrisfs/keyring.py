@@ -16,9 +16,9 @@ head           signed by its device; who has accepted its removal does not look 
 segment        its name tells the hash of the last update, each of which is signed and names the one
                before; `previous` is a hint, beside which segments are listed
 grant          signed by its writer, who must be a present member; its keys seal nothing by that
-recovery kit   signed by its writer, who must be a present member; who recovers goes by most clouds
+recovery kit   signed by its writer, who must be a present member; who recovers goes by more than f clouds
 checkpoint     its hash stands in signed heads of all members
-signpost       signed by a present member, and the same on f+1 clouds
+signpost       signed by a present member, and the same place on more than f clouds
 pack, chunk    a pack is named by the hash of its table, a chunk by that of its bytes; what is in
                which pack, signed updates tell
 =============  =====================================================================================

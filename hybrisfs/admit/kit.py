@@ -1,4 +1,10 @@
-"""The object `recovery/<kit id, hex>` on every cloud: a recovery kit.
+"""Recovery kits on the clouds: the objects `kits/KIT/RECORD`, each a version of a kit, and `recovery/KIT`.
+
+KIT is the id of the kit in hex. RECORD is that of a version of kind 1 (`hybrisfs.cloud_registers.names`),
+hashed with a key that follows from the voucher (below). The number of its time is the serial, but at most
+2^48 - 1, and the writer the first 8 bytes of the digest; write and verifier are 24 bytes of a hash of the
+object, keyed with the voucher; k is 1 and the commitment 0. The object `recovery/KIT` has the bytes of the
+latest version, for programs that know no versions. All are this:
 
     header     magic "HFRK", version u16 = 1
                kit     16, the device id of the reserve
@@ -16,7 +22,7 @@
 The *voucher* is known to all devices that ever belonged to the volume, and to a machine that opens the kit,
 but to no cloud: a cloud can neither make a copy nor put the contents of one under another key. A device that
 was removed knows it; devices therefore take a copy for one only when a member signed it, and a machine that
-recovers prefers what f+1 clouds agree on.
+recovers takes what more than f clouds have (`choose_copy`).
 
 Of two copies, the one with the higher (serial, digest) is the later one.
 """
@@ -25,9 +31,9 @@ from __future__ import annotations
 
 import hmac
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from blake3 import blake3
 from nacl.bindings import (
@@ -36,6 +42,9 @@ from nacl.bindings import (
 )
 from nacl.exceptions import CryptoError
 
+from hybrisfs.cloud_registers.contact import self_proving
+from hybrisfs.cloud_registers.names import RegisterNames, Version
+from hybrisfs.cloud_registers.thresholds import Standing, first_contact
 from hybrisfs.environment import SYSTEM
 from hybrisfs.pairing.messages import Grant
 from hybrisfs.recovery.record import KitRecord
@@ -57,18 +66,23 @@ from sync.identity import BOX_OVERHEAD, BOX_SEED_SIZE, SIGNATURE_SIZE, box_for, 
 __all__ = [
     "KIT_PREFIX",
     "MAX_KIT",
+    "VERSIONS_PREFIX",
     "Chosen",
+    "Held",
     "KitCopy",
     "Sources",
     "choose_copy",
     "decode_kit",
     "encode_kit",
     "kit_name",
+    "kit_versions",
+    "versions_prefix",
 ]
 
 log = logging.getLogger(__name__)
 
 KIT_PREFIX: Final = "recovery/"
+VERSIONS_PREFIX: Final = "kits/"
 MAX_KIT: Final = 2 << 20
 """Most bytes of a kit."""
 _MAGIC: Final = b"HFRK"
@@ -78,8 +92,19 @@ _MAX_CONTENTS: Final = MAX_KIT - 1024
 
 
 def kit_name(kit: bytes) -> str:
-    """The object name of a kit."""
+    """The name under which every program knows a kit."""
     return f"{KIT_PREFIX}{kit.hex()}"
+
+
+def versions_prefix(kit: bytes) -> str:
+    """What the names of the versions of a kit begin with."""
+    return f"{VERSIONS_PREFIX}{kit.hex()}/"
+
+
+def kit_versions(kit: bytes, voucher: bytes) -> RegisterNames:
+    """The names of the versions of a kit."""
+    key = blake3(b"hybrisfs recovery kit names", key=voucher).digest()
+    return RegisterNames(versions_prefix(kit), key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +138,11 @@ class KitCopy:
     def rank(self) -> tuple[int, bytes]:
         """See `Sources.rank`."""
         return self.serial, self.digest
+
+    def version(self, voucher: bytes) -> Version:
+        """The version that it is."""
+        digest = blake3(b"hybrisfs recovery kit version" + self.data, key=voucher).digest()
+        return self_proving(self.serial, self.digest, digest, len(self.data))
 
     def is_vouched_for(self, voucher: bytes) -> bool:
         """Whether a device made it that knows the voucher."""
@@ -192,37 +222,99 @@ def _tag(body: bytes, voucher: bytes) -> bytes:
     return blake3(b"hybrisfs recovery kit" + body, key=voucher).digest()
 
 
-# -- which of the copies of a kit to believe ------------------------------------------------------------
-# Every copy that opens was made by a device that belonged to the volume at some time, and an old one is good
-# enough (see `hybrisfs.recovery`). What remains is a device that was removed and a cloud that help each
-# other: they can make a copy that looks newest, and that names clouds of their own. So what most clouds
-# return alike is taken, where those that the person named count before those that a copy names, and only then
-# the newest. What f+1 clouds return alike, one of them is right about.
+# -- which of the versions of a kit to believe ----------------------------------------------------------
+# Every version that opens was made by a device that belonged to the volume at some time. What remains is a
+# device that was removed, and clouds that help it: they can make one that looks newest, names clouds of their
+# own, and says what f they like. Of correct clouds, some that the person named can be more than f, and no
+# cloud that lies is among the volume's more often than f times. So:
+#
+# 1. What more than f of the clouds have that the person named, a correct cloud has. The latest such version
+#    is believed. f is the highest one that those versions tell which most of these clouds have, but at least
+#    all below half of the clouds that the person named: so many can lie without a vote being lost.
+# 2. Of the clouds that a believed version names, not more than f lie: a later version that more of them have
+#    is believed in its place, and so on.
+# 3. If nothing is believed, as the person named too few clouds: that which most of them have; then that which
+#    its own clouds have, but more than f+1 count no more than f+1; then the latest.
+#
+# An earlier version stays until a later one is complete, so that there is always one which f+1 correct clouds
+# have. An old version does no harm (see `hybrisfs.recovery`).
+
+
+class Held(NamedTuple):
+    """A copy, and the URLs of the clouds that have it."""
+
+    copy: KitCopy
+    urls: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The contents that are believed; *agreed* when f+1 of their clouds return them alike."""
+    """The contents that are chosen, and the grounds."""
 
     grant: Grant
     agreed: bool
+    """More than f clouds have them: of those that the person named, or that a version names which these have;
+    or, if those that the person named do not contradict, of those that the contents themselves name."""
+    by_named: bool
+    """Whether it rests on more than f clouds that the person named."""
 
 
-def choose_copy(copies: Mapping[str, KitCopy], secret: KitSecret, named: Collection[str]) -> Chosen | None:
-    """The contents to believe of what clouds, by their URLs, returned; None when no copy opens. The person
-    *named* these URLs."""
-    clouds: dict[bytes, set[str]] = {}
-    for url, copy in copies.items():
-        clouds.setdefault(copy.data, set()).add(url)
-    found: list[tuple[tuple[int, int, tuple[int, bytes]], Chosen]] = []
-    for urls in clouds.values():
-        copy = copies[min(urls)]
-        try:
-            grant = copy.open(secret)
-        except DecodeError as error:
-            log.warning("%s: the recovery kit is wrong: %s", ", ".join(sorted(urls)), error)
-            continue
-        own = urls.intersection(one.url for one in grant.clouds)
-        votes = len(urls.intersection(named)), len(own), copy.rank
-        found.append((votes, Chosen(grant, len(own) > grant.f)))
-    return max(found, key=lambda one: one[0], default=(None, None))[1]
+class _Opened(NamedTuple):
+    copy: KitCopy
+    grant: Grant
+    urls: frozenset[str]
+    named: frozenset[str]
+    """Those of the URLs that the person named."""
+
+    @property
+    def rank(self) -> tuple[int, bytes]:
+        return self.copy.rank
+
+    def held_by(self, other: _Opened) -> int:
+        """How many of the clouds that another version names have this one."""
+        return len(self.urls.intersection(one.url for one in other.grant.clouds))
+
+
+def choose_copy(found: Iterable[Held], secret: KitSecret, named: Collection[str]) -> Chosen | None:
+    """The contents to believe of what clouds returned; None when no copy opens. The person *named* these
+    URLs."""
+    opened = [one for held in found if (one := _open(held, secret, named)) is not None]
+    if not opened:
+        return None
+    most = max(len(one.named) for one in opened)
+    f = max((len(set(named)) - 1) // 2, *(one.grant.f for one in opened if len(one.named) == most))
+    # The words for a person go by the highest f that any version tells: a forged one may tell a low one.
+    highest = max(one.grant.f for one in opened)
+    believed = [one for one in opened if _counts(len(one.named), f)]
+    if not believed:
+        chosen = max(opened, key=lambda one: (len(one.named), min(one.held_by(one), f + 1), one.rank))
+        by_named = _counts(len(chosen.named), highest)
+        contradicted = any(one.named - chosen.urls for one in opened)
+        agreed = by_named or (not contradicted and _counts(chosen.held_by(chosen), highest))
+        return Chosen(chosen.grant, agreed, by_named)
+    chosen = max(believed, key=lambda one: one.rank)
+    holders = len(chosen.named)
+    while (later := _later(opened, chosen, f)) is not None:
+        holders = max(len(later.named), later.held_by(chosen))
+        chosen = later
+    return Chosen(chosen.grant, _counts(holders, highest), by_named=True)
+
+
+def _open(held: Held, secret: KitSecret, named: Collection[str]) -> _Opened | None:
+    try:
+        grant = held.copy.open(secret)
+    except DecodeError as error:
+        log.warning("%s: the recovery kit is wrong: %s", ", ".join(sorted(held.urls)), error)
+        return None
+    return _Opened(held.copy, grant, held.urls, held.urls.intersection(named))
+
+
+def _counts(holders: int, f: int) -> bool:
+    """Whether one of so many clouds is correct."""
+    return first_contact(f).classify(holders) is not Standing.INCOMPLETE
+
+
+def _later(opened: Collection[_Opened], believed: _Opened, f: int) -> _Opened | None:
+    """The latest version after a believed one that enough of the clouds have which that one names."""
+    later = (one for one in opened if one.rank > believed.rank and _counts(one.held_by(believed), f))
+    return max(later, key=lambda one: one.rank, default=None)

@@ -1,7 +1,9 @@
 """The recovery kits of an open volume: made, renewed, shown, removed.
 
 Every device renews every kit: it compares what the clouds hold with what it knows itself. The later contents
-win (`hybrisfs.admit.kit`), and all clouds get the very same bytes, so that f+1 of them agree.
+win (`hybrisfs.admit.kit`), and all clouds get the very same bytes: as a version of a register
+(`hybrisfs.cloud_registers.contact`), and under the name that programs before this one know. Nobody knows
+which programs the devices of a volume run, so both are kept.
 """
 
 from __future__ import annotations
@@ -21,12 +23,24 @@ from typing import Final
 from msgspec import UNSET
 
 from hybrisfs.admit.join import make_grant
-from hybrisfs.admit.kit import MAX_KIT, KitCopy, Sources, decode_kit, encode_kit, kit_name
+from hybrisfs.admit.kit import (
+    MAX_KIT,
+    KitCopy,
+    Sources,
+    decode_kit,
+    encode_kit,
+    kit_name,
+    kit_versions,
+    versions_prefix,
+)
 from hybrisfs.admit.reserve_log import ReserveLog
 from hybrisfs.api.maintenance import Kit, KitCloud, MadeKit, RemovedKit
 from hybrisfs.api.request import extended
+from hybrisfs.cloud_registers.contact import ContactRegister, OnCloud, Sight, Superseding
+from hybrisfs.cloud_registers.names import Version
+from hybrisfs.cloud_registers.rounds import Answer
+from hybrisfs.cloud_registers.runner import Runner
 from hybrisfs.dispersal.engine import Engine
-from hybrisfs.dispersal.probe import Changed, Failed, Look, Missing, Polled
 from hybrisfs.errors import UsageError
 from hybrisfs.kinds import KINDS, SIGNED_KIT, Trait
 from hybrisfs.log import Registers
@@ -60,6 +74,7 @@ _LOOK_SECONDS: Final = 15.0
 _LOOK_EVERY: Final = 1800.0  # a cloud that loses a kit is found out by then
 _RETRY_AFTER: Final = 600.0  # when a cloud did not take it
 _SHIP_SECONDS: Final = 20.0
+_MOST_NAMES: Final = 1000  # of versions of one kit, on one cloud
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +117,8 @@ class Kits:
         self._sharing = ground.sharing
         self._engine = engine
         self._uploads = uploads
+        self._runner = Runner(engine.clouds, environment, _LOOK_SECONDS)
+        self._superseding = Superseding(environment.monotonic)
         self.cost = cost
         self._renewing = threading.Lock()
         self._renewed: dict[bytes, tuple[object, float]] = {}
@@ -143,12 +160,13 @@ class Kits:
         return [self._described(kit) for kit in sorted(self._kits(), key=lambda one: one.record.created)]
 
     def _described(self, kit: _Kit) -> Kit:
-        sources, answers = self._sources(kit), self._look(kit)
+        sources, sight = self._sources(kit), self._look(kit)
         wanted = sources.rank(kit.record.voucher)
+        late = {version for version, copy in self._copies(kit, sight).items() if copy.rank >= wanted}
         names = {one.number: one for one in self._ground.config.clouds}
         clouds = [
-            KitCloud(names[n].name, names[n].url, self._state(kit, answer, wanted))
-            for n, answer in sorted(answers.items())
+            KitCloud(names[n].name, names[n].url, self._state(kit, shown, wanted, late))
+            for n, shown in sorted(sight.clouds.items())
             if n in names
         ]
         with self._ground.fs.state.transaction() as tx:
@@ -165,27 +183,30 @@ class Kits:
             complete=all(one.state == "complete" for one in clouds),
         )
 
-    def _state(self, kit: _Kit, answer: Polled, wanted: tuple[int, bytes]) -> str:
-        match answer:
-            case Changed(data, _):
-                copy = self._verified(kit, data)
-                return "damaged" if copy is None else "complete" if copy.rank >= wanted else "old"
-            case Missing():
-                return "missing"
-            case Failed(_, wrong) if wrong:
-                return "damaged"
-        return "unknown"
+    def _state(self, kit: _Kit, shown: OnCloud, wanted: tuple[int, bytes], late: set[Version]) -> str:
+        """The worse of the states of the former object and of the versions, among which *late* ones do."""
+        state = _failed(shown.former)
+        if state is None:
+            copy = self._verified(kit, shown.former.data)
+            state = "damaged" if copy is None else "complete" if copy.rank >= wanted else "old"
+        if state != "complete" or shown.right & late:
+            return state
+        return _failed(shown.listed) or ("old" if shown.right else "damaged" if shown.wrong else "missing")
 
     def remove(self, which: str) -> RemovedKit:
         """Make a kit worthless: it opens nothing that is written from now on. Raises UsageError, OSError."""
         reserve = self._sharing.membership.remove_reserve(which, self._erased)
         self._ground.committer.commit_now()
         self._renewed.pop(reserve.device, None)
-        upkeep, name = self._engine.upkeep, kit_name(reserve.device)
-        left = [
-            one.name for one in self._ground.config.clouds if upkeep.delete(one.number, [name]) is not None
-        ]
+        left = [one.name for one in self._ground.config.clouds if not self._erase(reserve.device, one.number)]
         return RemovedKit(self._ground.name, reserve.device.hex(), left)
+
+    def _erase(self, kit: bytes, cloud: int) -> bool:
+        """Delete a kit from a cloud; False when it may be there still."""
+        upkeep = self._engine.upkeep
+        names = upkeep.names(cloud, versions_prefix(kit), _MOST_NAMES)
+        refused = upkeep.delete(cloud, [kit_name(kit), *(names or ())])
+        return names is not None and refused is None
 
     def vote(self, passphrase: str, stance: Stance, accused: Sequence[bytes]) -> None:
         """Vote about devices in the name of the kit that opens with the passphrase, see `sign`."""
@@ -279,26 +300,36 @@ class Kits:
 
     def _renew(self, kit: _Kit, sources: Sources, wanted: tuple[int, bytes]) -> list[str]:
         """Have all clouds hold the latest copy; why some do not."""
-        answers = self._look(kit)
-        copies = {
-            n: copy
-            for n, answer in answers.items()
-            if isinstance(answer, Changed) and (copy := self._verified(kit, answer.data)) is not None
-        }
+        sight = self._look(kit)
+        copies = self._copies(kit, sight)
         # The rest of the tuple only makes all devices choose the same of several copies alike.
         best = max(copies.values(), key=lambda one: (one.rank, one.data), default=None)
         if best is None or best.rank < wanted:
             data = encode_kit(kit.record, kit.reserve.public, sources, self._ground.ring.keys.device)
-        else:
-            data = best.data
-        lacking = [n for n in self._engine.in_use if n not in copies or copies[n].data != data]
-        put = self._engine.upkeep.put
-        return [reason for n in lacking if (reason := put(n, kit.name, data)) is not None]
+            best = decode_kit(data, kit.name)
+        version, register = best.version(kit.record.voucher), self._register(kit)
+        looked = [n for n in self._engine.in_use if n in sight.clouds]
+        what = "the recovery kit is not on the clouds"
+        refused = self._runner.run(what, register.spread(sight, best.data, version, looked))
+        kept = not self._superseding.is_due(kit.name, version, sight, self._engine.f)
+        deleting = [n for n in looked if n not in self._engine.upkeep.refusing()]
+        self._runner.run(what, register.clear(sight, version, deleting, kept=kept))
+        return refused
 
-    def _look(self, kit: _Kit) -> Mapping[int, Polled]:
-        looks = [Look(kit.name, number, None) for number in self._engine.in_use]
-        answers = self._engine.poll_objects(looks, limit=MAX_KIT, timeout=_LOOK_SECONDS)
-        return {look.cloud: answer for look, answer in answers.items()}
+    def _look(self, kit: _Kit) -> Sight:
+        look = self._register(kit).look(self._engine.in_use)
+        return self._runner.run("the recovery kit cannot be read", look)
+
+    def _register(self, kit: _Kit) -> ContactRegister:
+        def version_of(data: bytes) -> Version | None:
+            copy = self._verified(kit, data)
+            return None if copy is None else copy.version(kit.record.voucher)
+
+        return ContactRegister(kit_versions(kit.id, kit.record.voucher), kit.name, MAX_KIT, version_of)
+
+    @staticmethod
+    def _copies(kit: _Kit, sight: Sight) -> Mapping[Version, KitCopy]:
+        return {one.version: decode_kit(one.data, kit.name) for one in sight.candidates}
 
     def _verified(self, kit: _Kit, data: bytes) -> KitCopy | None:
         """The copy, if a full member made it, and of this kit."""
@@ -350,6 +381,18 @@ class Kits:
             former=tuple(sorted(grant.former)),
         )
         return Sources(grant, max(stamps, default=0))
+
+
+def _failed(answer: Answer) -> str | None:
+    """The state that a failure tells; None when it is none."""
+    match answer.fault:
+        case None:
+            return None
+        case "missing":
+            return "missing"
+        case "corrupt":
+            return "damaged"
+    return "unknown"
 
 
 def _latest(registers: Registers, kit: bytes) -> tuple[Stamp, KitRecord, bool] | None:

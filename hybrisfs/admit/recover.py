@@ -22,11 +22,28 @@ from backends.registry import open_heard, open_store
 from backends.store import Store
 from backends.versions import older_versions, versions_of
 from hybrisfs.admit.join import check_can_join, join_volume
-from hybrisfs.admit.kit import KIT_PREFIX, MAX_KIT, Chosen, KitCopy, choose_copy, decode_kit, kit_name
+from hybrisfs.admit.kit import (
+    KIT_PREFIX,
+    MAX_KIT,
+    VERSIONS_PREFIX,
+    Chosen,
+    Held,
+    KitCopy,
+    choose_copy,
+    decode_kit,
+    kit_name,
+    kit_versions,
+)
 from hybrisfs.admit.kits import RESERVE_NAME
 from hybrisfs.admit.reserve_log import MAX_ADMISSIONS, ReserveLog
 from hybrisfs.bounded import in_parallel
+from hybrisfs.cloud_registers.contact import ContactRegister
+from hybrisfs.cloud_registers.names import Version
+from hybrisfs.cloud_registers.runner import Runner
+from hybrisfs.dispersal.cloud import Cloud
+from hybrisfs.dispersal.clouds import Clouds
 from hybrisfs.dispersal.probe import all_names
+from hybrisfs.dispersal.ranking import Timing
 from hybrisfs.environment import SYSTEM
 from hybrisfs.home import Home
 from hybrisfs.keyring import KeyRing
@@ -48,6 +65,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _MOST_KITS: Final = 64  # looked at on one cloud
+_MOST_NAMES: Final = 4096  # of versions of kits, on one cloud
+_MOST_VERSIONS: Final = 2  # of a kit, got from one cloud for its key
 _MOST_TRIES: Final = 16  # of the passphrase; a hostile cloud can make up kits
 _ROUNDS: Final = 3  # a newer copy of the kit may name further clouds
 _WORKERS: Final = 8
@@ -59,11 +78,13 @@ _SEGMENT_LIMIT: Final = MAX_SEGMENT + (2 << 20)
 @dataclass(frozen=True, slots=True)
 class Recovered:
     """The volume as it is on this machine; "missing" are the URLs of clouds that could not be reached,
-    *agreed* tells whether enough clouds have the same kit."""
+    *agreed* tells whether enough clouds have the same kit, and *by_named* whether that rests on clouds that
+    the person named."""
 
     config: VolumeConfig
     missing: tuple[str, ...]
     agreed: bool
+    by_named: bool
 
 
 def recover_volume(
@@ -105,7 +126,7 @@ def recover_volume(
         admit = partial(_admit, reachable, secret, grant, Member(device.public, own_name))
         joined = Joined(grant, Peer(secret.reserve.public, RESERVE_NAME))
         config = join_volume(home, name, device, own_name, joined, admit, by_kit=True, typed=clouds)
-    return Recovered(config, tuple(missing), chosen.agreed)
+    return Recovered(config, tuple(missing), chosen.agreed, chosen.by_named)
 
 
 class _Clouds:
@@ -114,7 +135,9 @@ class _Clouds:
     def __init__(self, credentials: CredentialStore, places: OwnPlaces, stack: contextlib.ExitStack) -> None:
         self._credentials = credentials
         self._places = places
-        self._stack = stack
+        self._clouds = Clouds((), timing := SYSTEM.limits.of(Timing), SYSTEM)
+        self._runner = Runner(self._clouds, SYSTEM)
+        stack.callback(self._clouds.close, timing.close)
         self.stores: dict[str, Store] = {}
         self.troubles: dict[str, str] = {}
 
@@ -129,21 +152,39 @@ class _Clouds:
             except (StoreError, ValueError) as error:
                 self.troubles[url] = str(error)
                 continue
-            self._stack.callback(store.close)
+            self._clouds.add(Cloud(len(self.stores), url, store))
             self.stores[url] = store
 
     def all_kits(self) -> dict[str, list[KitCopy]]:
         """The well-formed kits on each cloud."""
-        return self._ask(lambda store: _kits_of(store, self._names(store)))
 
-    def kit(self, kit: bytes) -> dict[str, KitCopy]:
-        """The copies of one kit."""
-        found = self._ask(lambda store: _kits_of(store, [kit_name(kit)]))
-        return {url: copies[0] for url, copies in found.items() if copies}
+        def ask(store: Store) -> list[KitCopy]:
+            names = _names_of(store, KIT_PREFIX, _MOST_KITS, deleted=False)
+            return [*_kits_of(store, names), *_versions_on(store)]
 
-    @staticmethod
-    def _names(store: Store) -> list[str]:
-        return _names_of(store, KIT_PREFIX, _MOST_KITS, deleted=False)
+        return self._ask(ask)
+
+    def kit(self, secret: KitSecret) -> list[Held]:
+        """The copies of one kit, and the clouds that have them."""
+        name = kit_name(secret.kit)
+        holders: dict[bytes, set[str]] = {}
+        for url, found in self._ask(lambda store: _kits_of(store, [name])).items():
+            for copy in found:
+                holders.setdefault(copy.data, set()).add(url)
+
+        def version_of(data: bytes) -> Version | None:
+            try:
+                copy = decode_kit(data, name)
+            except DecodeError:
+                return None
+            return copy.version(secret.voucher) if copy.is_vouched_for(secret.voucher) else None
+
+        register = ContactRegister(kit_versions(secret.kit, secret.voucher), None, MAX_KIT, version_of)
+        urls = list(self.stores)
+        sight = self._runner.run("the recovery kit cannot be read", register.look(range(len(urls))))
+        for _, data, clouds in sight.candidates:
+            holders.setdefault(data, set()).update(urls[number] for number in clouds)
+        return [Held(decode_kit(data, name), frozenset(clouds)) for data, clouds in holders.items()]
 
     def _ask(self, question: Callable[[Store], list[KitCopy]]) -> dict[str, list[KitCopy]]:
         """What those answer that answer; the others are in trouble."""
@@ -181,19 +222,39 @@ def _kits_of(store: Store, names: Iterable[str]) -> list[KitCopy]:
     return found
 
 
+def _versions_on(store: Store) -> list[KitCopy]:
+    """Versions of all kits: their names tell nothing before a passphrase has opened a key. Raises
+    StoreError."""
+    found: dict[str, list[str]] = {}
+    for name in all_names(store, VERSIONS_PREFIX, _MOST_NAMES):
+        kit, _, version = name.removeprefix(VERSIONS_PREFIX).partition("/")
+        if version and (kit in found or len(found) < _MOST_KITS):
+            found.setdefault(kit, []).append(name)
+    copies = []
+    for kit, names in found.items():
+        for name in sorted(names)[:_MOST_VERSIONS]:
+            with contextlib.suppress(MissingError, CorruptError, DecodeError):
+                copies.append(decode_kit(store.get(name, limit=MAX_KIT), f"{KIT_PREFIX}{kit}"))
+    return copies
+
+
 def _opened(found: dict[str, list[KitCopy]], passphrase: str, clouds: _Clouds) -> KitSecret:
     """The secret of the kit that the passphrase opens; of several the one with the latest contents."""
     keys: dict[tuple[bytes, SealedKey], list[KitCopy]] = {}
+    shown: dict[tuple[bytes, SealedKey], list[int]] = {}
     for copies in found.values():
         for copy in copies:
             keys.setdefault((copy.kit, copy.key), []).append(copy)
+        for position, one in enumerate(dict.fromkeys((copy.kit, copy.key) for copy in copies)):
+            shown.setdefault(one, []).append(position)
     if not keys:
         raise RecoveryError(
             "no recovery kit was found on these clouds",
             "hybrisfs recovery make puts one there" + clouds.explained(),
             "Are these the clouds of the volume, and its folders in them?",
         )
-    likely = sorted(keys, key=lambda one: -len(keys[one]))[:_MOST_TRIES]
+    # Those on most clouds first; of the others some of each cloud, as one may have made up many.
+    likely = sorted(keys, key=lambda one: (-len(shown[one]), min(shown[one])))[:_MOST_TRIES]
     opened: list[tuple[tuple[int, bytes], KitSecret]] = []
     untried: RecoveryError | None = None
     for kit, key in likely:
@@ -222,7 +283,7 @@ def _contents(clouds: _Clouds, secret: KitSecret, named: Sequence[str]) -> Chose
     chosen = None
     for _ in range(_ROUNDS):
         before = set(clouds.stores)
-        chosen = choose_copy(clouds.kit(secret.kit), secret, named) or chosen
+        chosen = choose_copy(clouds.kit(secret), secret, named) or chosen
         if chosen is None:
             raise RecoveryError(
                 "the recovery kit is damaged", "the passphrase opens its key, but not what it holds"

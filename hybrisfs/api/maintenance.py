@@ -400,6 +400,8 @@ class Recovered(MadeVolume):
     """The URLs of clouds that were not reached."""
     agreed: bool
     """Enough clouds have the same kit."""
+    few_named: bool | UnsetType = UNSET
+    """Only the kit says that these are clouds of the volume: too few of them were named."""
 
 
 class RecoverRequest(LongRequest[Recovered, Doing], kw_only=True):

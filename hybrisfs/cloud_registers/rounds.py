@@ -5,6 +5,8 @@ reads as in the paper. It does no IO: a `ProtocolRunner` asks the clouds. That o
 the tests have others, which ask models of clouds.
 
     answers = yield [Round({cloud: Ask(prefix=...), ...}, need(quorum))]
+
+A reader that trusts nothing yet asks all clouds, and waits until each has answered or failed (`ask_all`).
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ __all__ = [
     "RoundFailedError",
     "Steps",
     "Within",
+    "ask_all",
     "need",
     "side_by_side",
 ]
@@ -46,6 +49,8 @@ class Read:
 
     name: str
     size: int
+    whole: bool = False
+    """The whole object, which has at most *size* bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,10 @@ class Answer:
 
     names: tuple[str, ...] = ()
     data: bytes = b""
+    fault: FindingKind | None = None
+    """Only in rounds of `ask_all`: the kind of failure, if this is no answer, and ..."""
+    reason: str = ""
+    """... the reason, for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +92,8 @@ class Round:
     or is wrong. None: all are asked, again and again."""
     accept: Callable[[int, Answer], bool] = lambda _cloud, _answer: True
     """Whether a cloud's answer is right; only such answers count."""
+    forgiving: bool = False
+    """Whether a failure counts as an answer: see `ask_all`."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -186,3 +197,8 @@ def side_by_side(protocols: Iterable[Protocol[T]]) -> Protocol[list[T]]:
         for one in running:
             one.close()
     return [results[number] for number in range(len(running))]
+
+
+def ask_all(asks: Mapping[int, Ask]) -> Round:
+    """The round in which each cloud answers or fails; a failure is an answer with a fault."""
+    return Round(asks, need(len(asks)), forgiving=True)

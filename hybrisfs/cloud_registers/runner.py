@@ -13,7 +13,16 @@ from random import Random
 from typing import Final, NamedTuple, TypeVar
 
 from backends.store import MAX_PAGE, Store
-from hybrisfs.cloud_registers.rounds import Answer, Ask, Pause, Protocol, Round, RoundFailedError, Within
+from hybrisfs.cloud_registers.rounds import (
+    Answer,
+    Ask,
+    Pause,
+    Protocol,
+    Read,
+    Round,
+    RoundFailedError,
+    Within,
+)
 from hybrisfs.dispersal import cloud as ports
 from hybrisfs.dispersal.clouds import TIMER, Clouds, Interrupt, OperationLoop
 from hybrisfs.dispersal.errors import CloudsUnavailable, FindingKind
@@ -65,6 +74,12 @@ class _Running:
     def is_over(self) -> bool:
         return self.round.enough(self.answers)
 
+    def forgive(self, cloud: int) -> None:
+        """Let the failure of a cloud be its answer, in a round that takes that."""
+        if self.round.forgiving:
+            self.again.discard(cloud)
+            self.answers[cloud] = Answer(fault=self.kinds[cloud], reason=self.reasons[cloud])
+
     def next(self, most: int) -> list[int]:
         """The clouds to ask next, at most so many."""
         fresh = [cloud for cloud in self.round.asks if cloud not in self.attempts]
@@ -75,10 +90,11 @@ class Runner:
     """Runs protocols, see `rounds.ProtocolRunner`. A round ends at the latest when nothing of it has moved
     for a while."""
 
-    def __init__(self, clouds: Clouds, environment: Environment) -> None:
+    def __init__(self, clouds: Clouds, environment: Environment, patience: float | None = None) -> None:
+        """*patience*: instead of that of the `RunnerLimits`."""
         self.environment: Final = environment
         self._clouds = clouds
-        self._patience = environment.limits.of(RunnerLimits).patience
+        self._patience = environment.limits.of(RunnerLimits).patience if patience is None else patience
         self._chance: Random = environment.chance()
         self._lock = threading.Lock()
         self._later: dict[int, list[tuple[Job, int]]] = {}  # what was detached, by cloud, with its size
@@ -190,6 +206,12 @@ class Runner:
             one.attempts[cloud] = one.attempts.get(cloud, 0) + 1
             if cloud not in self._clouds:
                 one.reasons[cloud], one.kinds[cloud] = "is no longer configured", "unreadable"
+                one.forgive(cloud)
+                continue
+            stalled = self._clouds[cloud].stalled() if one.round.forgiving else None
+            if stalled is not None:
+                one.reasons[cloud], one.kinds[cloud] = stalled, "unreadable"
+                one.forgive(cloud)
                 continue
             one.waiting.add(cloud)
             ask = one.round.asks[cloud]
@@ -228,6 +250,8 @@ class Runner:
             self._ask(loop, position, one, one.next(1))
         elif answer.passing and one.attempts[cloud] < _ATTEMPTS:
             one.again.add(cloud)
+        else:
+            one.forgive(cloud)
 
     def _require_hope(self, what: str, running: Sequence[_Running]) -> None:
         for one in running:
@@ -241,10 +265,18 @@ class Runner:
     def _give_up(
         self, what: str, running: Sequence[_Running], loop: OperationLoop[_Answered], event: Interrupt
     ) -> None:
+        """Raise CloudsUnavailable, or let silence be the answer in rounds that take it."""
+        unfinished = [one for one in running if not one.is_over]
+        if all(one.round.forgiving for one in unfinished):
+            for one in unfinished:
+                silent = [cloud for cloud in one.round.asks if cloud not in one.answers]
+                for cloud, reason in loop.explain(event, silent).items():
+                    one.reasons[cloud], one.kinds[cloud] = reason, "unreadable"
+                    one.forgive(cloud)
+            return
         reasons: dict[int, str] = {}
-        for one in running:
-            if not one.is_over:
-                reasons |= one.reasons | loop.explain(event, one.waiting)
+        for one in unfinished:
+            reasons |= one.reasons | loop.explain(event, one.waiting)
         raise CloudsUnavailable(what, self._clouds.by_name(reasons))
 
 
@@ -272,8 +304,13 @@ def _carry_out(ask: Ask, store: Store) -> Answer:
     if ask.deletes:
         store.delete_many(ask.deletes)
     names = () if ask.prefix is None else _list(store, ask)
-    data = b"" if ask.read is None else store.get_range(ask.read.name, 0, ask.read.size)
-    return Answer(names, data)
+    return Answer(names, b"" if ask.read is None else _read(store, ask.read))
+
+
+def _read(store: Store, read: Read) -> bytes:
+    if read.whole:
+        return store.get(read.name, limit=read.size)
+    return store.get_range(read.name, 0, read.size)
 
 
 def _list(store: Store, ask: Ask) -> tuple[str, ...]:

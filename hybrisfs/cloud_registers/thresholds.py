@@ -19,20 +19,35 @@ k = t + 1, as in PoWerStore.
 PoWerStore's bound: a version that is proven was acknowledged by S - t clouds. At least S - 2t >= t + 1 of
 them are correct, and so many shares give the value. Of any two quorums of S - t clouds, S - 2t >= t + 1 are
 in both, one of them correct: a list from a quorum shows what an earlier round has put on a quorum.
+
+First contact (`first_contact`) is PASIS with t = 0, b = f and Q_C = f + 1, over 2f + 1 clouds or more: the
+reader waits until each cloud has answered or failed, and a failure counts among the f. So silence costs no
+clouds beside the lies. By (2) a version is seen to be complete on 2f + 1 clouds: each later reader then sees
+it on f + 1 correct ones. By (3) it is dropped with f or fewer, which may all lie; with f + 1 one does not. A
+reader that can verify a version by itself, since it knows the members, needs no more than one cloud for it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
 from hybrisfs.errors import UsageError
 
-__all__ = ["PASIS", "POWERSTORE", "PROTOCOLS", "Thresholds"]
+__all__ = ["PASIS", "POWERSTORE", "PROTOCOLS", "Standing", "Thresholds", "first_contact"]
 
 POWERSTORE: Final = "powerstore"
 PASIS: Final = "pasis"
 PROTOCOLS: Final = (POWERSTORE, PASIS)
+
+
+class Standing(Enum):
+    """What a read makes of a version, by how many clouds have it (PASIS 4.3.3)."""
+
+    COMPLETE = "complete"
+    REPAIRABLE = "repairable"
+    INCOMPLETE = "incomplete"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +101,14 @@ class Thresholds:
     def k(self) -> int:
         """How many shares give a value."""
         return self.repairable if self.protocol == PASIS else self.clouds - 2 * self.t
+
+    def classify(self, holders: int) -> Standing:
+        """PASIS: the standing of a version that so many clouds have."""
+        if holders >= self.complete:
+            return Standing.COMPLETE
+        return Standing.REPAIRABLE if holders >= self.repairable else Standing.INCOMPLETE
+
+
+def first_contact(f: int) -> Thresholds:
+    """Those of a reader that trusts nothing yet, with f clouds that lie or are silent."""
+    return Thresholds(PASIS, clouds=2 * f + 1, t=0, b=f)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
+from msgspec import UNSET
+
 from backends.credentials import CredentialStore
 from hybrisfs.admit.create import create_volume
 from hybrisfs.admit.invitation import Joining
@@ -74,7 +76,8 @@ class LocalVolumes:
     ) -> Recovered:
         own_name = own_name or default_device_name()
         found = recover_volume(home, clouds, passphrase, name, own_name, incomplete=incomplete, tell=tell)
-        return Recovered(_described(found.config), list(found.missing), found.agreed)
+        few_named = True if found.agreed and not found.by_named else UNSET
+        return Recovered(_described(found.config), list(found.missing), found.agreed, few_named)
 
     def open(self, home: Home, name: str) -> OpenVolume:
         return LocalVolume.open(home, name, SYSTEM)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from hybrisfs.api.decisions import Conflict, Deletion
 from hybrisfs.api.devices import (
@@ -409,6 +409,7 @@ class FakeVolumes:
         self.secrets: dict[str, dict[str, str]] = {}
         self.tried: list[str] = []
         self.lost: list[str] = []
+        self.few_named: bool | UnsetType = UNSET
         self.rebuilt: dict[str, Any] = {"set_aside": "/state/damaged", "recovered": [], "lost": []}
         for name in names:
             self._add(name, [f"file:///clouds/{name}-{number}" for number in range(3)], 1, 1)
@@ -468,7 +469,8 @@ class FakeVolumes:
         if self.lost and not incomplete:
             raise RecoveryError(f"{len(self.lost)} clouds are missing", self.lost[0], "Find them.")
         self.own_names.append(own_name)
-        return Recovered(self._add(name or "lost", clouds, 1, 1), list(self.lost), not self.lost)
+        volume = self._add(name or "lost", clouds, 1, 1)
+        return Recovered(volume, list(self.lost), not self.lost, self.few_named)
 
     def open(self, home: Home, name: str) -> OpenVolume:
         if name in self.broken:
