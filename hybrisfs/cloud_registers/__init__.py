@@ -6,7 +6,10 @@
 `rounds`              the same question to several clouds
 `register`            PoWerStore and PASIS: reads and writes of one register
 `contact`             registers that are read before anything is trusted
-`conditional`         Disk Paxos: writes that depend on what is there
+`consensus`           Disk Paxos: which of several versions gets a time
+`reading`             reads of one register, and the end of transactions that a reader meets
+`conditional`         writes that depend on what is there
+`transaction`         writes of several registers at one moment
 `snapshot`            all registers of a container at one moment
 `runner`              asks the clouds
 ====================  =======================================================================================
