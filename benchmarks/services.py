@@ -71,6 +71,7 @@ _RATE = 12.5e6  # bytes per second on it
 _SIZE = 100_000
 _MANY = 128
 _SMALL = (100, 1000)  # bytes
+_QUICKER = 10  # times, are updates alone than puts: so many fewer of these are made
 _TOOL, _METADATA, _PUTS = "etcd's tool", "metadata alone", "puts"
 _UNCACHED = Environment(limits=Limits(KeyValueLimits(cache_bytes=0)))
 
@@ -235,7 +236,9 @@ def _clients(root: Path, options: argparse.Namespace, page: Page, console: Conso
             if way == _TOOL:
                 speed = _asked_tool(options, cluster.nodes[0].port, size)
             else:
-                speed = _together(update if way == _METADATA else put, bytes(size), options.puts)
+                is_put = way == _PUTS
+                total = options.writes // _QUICKER if is_put else options.writes
+                speed = _together(put if is_put else update, bytes(size), total)
             speeds.setdefault((way, size), []).append(speed)
             console.print(f"[dim]clients, {way}, {size} bytes: {speed:.0f}/s[/]")
     medians = {key: statistics.median(some) for key, some in speeds.items()}
@@ -271,7 +274,7 @@ def _asked_tool(options: argparse.Namespace, port: int, size: int) -> float:
     """Puts per second by etcd's own benchmark."""
     command = [
         *(str(options.tool), "--endpoints", f"127.0.0.1:{port}", "--conns", "16", "--clients", str(_MANY)),
-        *("put", "--key-size", "32", "--sequential-keys", "--total", str(options.puts)),
+        *("put", "--key-size", "32", "--sequential-keys", "--total", str(options.writes)),
         *("--val-size", str(size)),
     ]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -324,6 +327,9 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--only", action="append", choices=[*_MEASURES], help="a part; may be given again")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="in the log, and by 128 clients")
     parser.add_argument("--puts", type=int, default=2000, metavar="N", help="of these, for each round")
+    parser.add_argument(
+        "--writes", type=int, default=20_000, metavar="N", help="by many clients, in each round"
+    )
     parser.add_argument("--tool", type=Path, metavar="FILE", help="etcd's own benchmark, for clients")
     parser.add_argument("--samples", type=int, default=50, metavar="N", help="over the link, and with etcd")
     parser.add_argument(

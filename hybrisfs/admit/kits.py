@@ -118,7 +118,7 @@ class Kits:
         self._engine = engine
         self._uploads = uploads
         self._runner = Runner(engine.clouds, environment, _LOOK_SECONDS)
-        self._superseding = Superseding(environment.monotonic)
+        self._superseding = Superseding(environment)
         self.cost = cost
         self._renewing = threading.Lock()
         self._renewed: dict[bytes, tuple[object, float]] = {}

@@ -36,6 +36,7 @@ from hybrisfs.cloud_registers.consensus import KEPT_SECONDS
 from hybrisfs.cloud_registers.names import Kind, RegisterNames, Time, Version
 from hybrisfs.cloud_registers.rounds import Answer, Ask, Protocol, Read, ask_all
 from hybrisfs.cloud_registers.thresholds import Standing, first_contact
+from hybrisfs.environment import Environment
 from sync.codec import Buffer
 
 __all__ = ["Candidate", "ContactRegister", "OnCloud", "Sight", "Superseding", "self_proving"]
@@ -208,8 +209,8 @@ class ContactRegister:
 class Superseding:
     """Since when the latest version of a register is known to be complete. Not thread-safe."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
+    def __init__(self, environment: Environment) -> None:
+        self._clock = environment.monotonic
         self._since: dict[str, tuple[Version, float]] = {}
 
     def is_due(self, register: str, version: Version, sight: Sight, f: int) -> bool:

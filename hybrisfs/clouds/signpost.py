@@ -152,7 +152,7 @@ class Signposts:
         self._engine = engine
         environment = ground.fs.environment
         self._runner = Runner(engine.clouds, environment, _LOOK_SECONDS)
-        self._superseding = Superseding(environment.monotonic)
+        self._superseding = Superseding(environment)
         self._posted: object = None
         self._latest: tuple[Version, bytes] | None = None
         """What was posted."""

@@ -30,6 +30,7 @@ containers there are, the second row waits until no write can be under way any m
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -115,17 +116,21 @@ class Movable(Protocol):
         *before*: what is there. Raises ConditionNotMetError when it is not there any more."""
 
 
-class _Linearizable:
+class _Linearizable(ABC):
     """What a move need not do in stores in which one write follows another; see `Movable`."""
 
     room: Final = None
 
-    def __init__(
-        self, store: KeyValueStore | CloudStore, mark: Callable[[str], str], discard: Callable[[str], None]
-    ) -> None:
+    def __init__(self, store: KeyValueStore | CloudStore) -> None:
         self.get = store.get
-        self.mark = mark
-        self.discard = discard
+
+    @abstractmethod
+    def mark(self, name: str) -> str:
+        """See `Movable`."""
+
+    @abstractmethod
+    def discard(self, name: str) -> None:
+        """See `Movable`."""
 
     def origin(self, name: str) -> str:
         return self.mark(name)
@@ -148,7 +153,8 @@ class _OnClouds(_Linearizable):
     """A store on the clouds, see `Movable`."""
 
     def __init__(self, store: CloudStore) -> None:
-        super().__init__(store, store.mark, store.discard)
+        super().__init__(store)
+        self._store = store
         self.names = store.names
         self.create_container = store.create_container
         self.rename = store.rename
@@ -156,20 +162,29 @@ class _OnClouds(_Linearizable):
         self.entries = store.entries
         self.copy = store.copy
 
+    def mark(self, name: str) -> str:
+        return self._store.mark(name)
+
+    def discard(self, name: str) -> None:
+        self._store.discard(name)
+
 
 class _WithMetadata(_Linearizable):
     """A store with metadata of its own, see `Movable`."""
 
     def __init__(self, store: KeyValueStore) -> None:
-        super().__init__(store, self._mark, store.metadata.discard_container)
+        super().__init__(store)
         self._store = store
         self._metadata = store.metadata
         self.create_container = store.metadata.create_container
         self.rename = store.metadata.rename_container
         self.names = store.metadata.containers
 
-    def _mark(self, name: str) -> str:
+    def mark(self, name: str) -> str:
         return f"{self._metadata.store_id.hex()}-{self._metadata.container(name):x}"
+
+    def discard(self, name: str) -> None:
+        self._metadata.discard_container(name)
 
     def wait_for_others(self) -> None:
         """None can be: the rename has ended them."""

@@ -17,6 +17,7 @@ from hybrisfs.cloud_registers.contact import Candidate, ContactRegister, Sight, 
 from hybrisfs.cloud_registers.names import RegisterNames, Version
 from hybrisfs.cloud_registers.rounds import Answer, Ask, Protocol, Round
 from hybrisfs.cloud_registers.thresholds import Standing, first_contact
+from hybrisfs.environment import Environment
 from tests.cloud_registers.schedule import Cloud
 
 T = TypeVar("T")
@@ -198,7 +199,7 @@ def test_a_version_larger_than_the_limit_is_not_asked_for() -> None:
 
 def test_an_earlier_version_stays_until_a_later_one_has_been_complete_for_long_enough() -> None:
     clouds, now = honest(3), [0.0]
-    superseding = Superseding(lambda: now[0])
+    superseding = Superseding(Environment(monotonic=lambda: now[0]))
     write(clouds, made(5), superseding=superseding)
     write(clouds, made(6), superseding=superseding, unreachable=[2])
     for _ in range(3):
@@ -217,7 +218,7 @@ def test_an_earlier_version_stays_until_a_later_one_has_been_complete_for_long_e
 
 def test_a_cloud_that_lacks_the_later_version_keeps_the_earlier_one() -> None:
     clouds, now = honest(4), [0.0]
-    superseding = Superseding(lambda: now[0])
+    superseding = Superseding(Environment(monotonic=lambda: now[0]))
     write(clouds, made(5))
     for _ in range(2):
         write(clouds, made(6), superseding=superseding, unreachable=[3])
@@ -267,7 +268,7 @@ def test_who_knows_nobody_reads_what_is_complete_or_later_and_nothing_forged(
     liars = chance.sample(range(count), chance.randint(0, f))
     for number in liars:
         clouds[number].lie = chance.choice(LIES)
-    superseding = Superseding(lambda: now[0])
+    superseding = Superseding(Environment(monotonic=lambda: now[0]))
     complete = clock = 0
     for _ in range(8):
         clock += chance.randint(0, 2) if clock else 1
