@@ -135,13 +135,13 @@ class _Linearizable(ABC):
     def origin(self, name: str) -> str:
         return self.mark(name)
 
-    def require_one_value(self, name: str) -> None:
+    def require_one_value(self, name: str) -> None:  # noqa: B027 - nothing is to be done
         """They have one."""
 
     def is_late(self, name: str) -> bool:
         return False
 
-    def withdraw(self, name: str) -> None:
+    def withdraw(self, name: str) -> None:  # noqa: B027 - nothing is to be done
         """Its name is gone already."""
 
     def hand_over(self, name: str, container: str, target: ContainerStore) -> Sequence[str]:
