@@ -87,7 +87,7 @@ class Room(NamedTuple):
         rest = f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
         return UsageError(
             f"the container {container!r} cannot be moved there",
-            f"keys have at most {self.key:,} bytes there and values {self.value:,}, not so: {shown}{rest}",
+            f"keys have at most {self.key:,} bytes there and values {self.value:,}; larger: {shown}{rest}",
             "Move these to another container, or choose another place for this one.",
         )
 
