@@ -12,29 +12,29 @@ transaction (`consensus`), where its writer proposes the nonce, and others an ab
 4. *commit*: decide, in the register of the transaction, that it takes place
 5. put the proofs of all versions, and of the decision
 
-What others do that meet a version that is not proven, and later than all that are (`reading.settle`): they
-look into the register of the transaction, and after a while abort it. Plain writes do not care.
+A client that meets a version which is not proven, and later than all that are (`reading.settle`), looks into
+the register of the transaction, and aborts it after some seconds. Plain writes take no notice.
 
-It takes place at the moment when step 3 begins, M:
+The transaction takes place at M, the moment when step 3 begins:
 
-* Who read a key after M has seen its version, since a quorum had it, and waits for the decision. Who did not
-  see it began before M, so its read took place before.
+* A read that begins after M sees its version, as a quorum has it, and waits for the decision. A read that
+  does not see the version began before M, and takes place before M.
 * A write under a condition that follows the same version has lost at 2. One that follows the version of the
   transaction waits for the decision.
-* A later plain write was not complete at M, or 3 would have seen it: it takes place after M, whether its
+* A later plain write was not complete at M, or 3 would have seen it. It takes place after M, whether its
   writer has seen the transaction or not.
-* Of two transactions that claim the same key, one aborts itself, and the other waits. Of two that depend on
-  what the other writes, each claims before it looks. So one of them sees
-  the other at 3, and waits for its end, or ends it.
+* Of two transactions that claim the same key, one aborts itself, and the other one waits. Of two that depend
+  on what the other one writes, each claims before it looks. So one of them sees the other one at 3, and waits
+  for its end, or ends it.
 
-So what holds at M holds for all keys at once, and no reader sees a part.
+All conditions hold at M, and no reader sees a part of the transaction.
 
-A version that was claimed in vain keeps its time. It is declared *void*, so that who comes next begins after
-it, and no reader asks what became of it.
+A version that was claimed in vain keeps its time. It is declared *void*: the next writer begins after it, and
+no reader asks what became of it.
 
-The decision may be deleted when all versions are proven on quorums: nobody needs it any more, and who asks
-for it late and aborts in vain lists the key again before it believes that. The proof of an abort stays for
-ever, as a version that was claimed may stay as long (`tidy`).
+The decision may be deleted when all versions are proven on quorums: nobody needs it any more. A client that
+looks for it late, and aborts in vain, lists the key again before it believes the abort. The proof of an abort
+stays for ever, as a version that was claimed may stay as long (`tidy`).
 """
 
 from __future__ import annotations
