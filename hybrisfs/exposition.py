@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from hybrisfs.api.status import AnyVolume, Status, UnusableVolume, VolumeStatus
-from hybrisfs.dispersal.traffic import CloudTraffic
+
+if TYPE_CHECKING:  # each command loads this module
+    from hybrisfs.dispersal.traffic import CloudTraffic
 
 __all__ = ["CONTENT_TYPE", "exposition"]
 

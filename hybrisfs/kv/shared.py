@@ -30,9 +30,7 @@ from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.errors import NoSuchContainerError
 from hybrisfs.kv.rmds import DeviceMetadata
 from hybrisfs.kv.seal import STORE_ID_SIZE, ValueSealer
-from hybrisfs.kv.sealed_names import NameSealer, SealedService
 from hybrisfs.kv.service import MetadataService
-from hybrisfs.kv.service_metadata import ServiceMetadata, store_id_in
 from hybrisfs.kv.service_url import Access, ServiceUrl, servers_of
 from hybrisfs.kv.store import KeyValueStore
 from sync.seal import SealKeys
@@ -151,6 +149,9 @@ class SharedStores:
             return store
 
     def _open(self, url: str) -> KeyValueStore:
+        from hybrisfs.kv.sealed_names import NameSealer, SealedService
+        from hybrisfs.kv.service_metadata import ServiceMetadata, store_id_in
+
         owner, sealed = self._owner, ServiceUrl.parse(url).sealed
         # The other name keeps what is sealed apart from what machines have there as plain text.
         root = f"hybrisfs/{owner.volume.hex()}{'-sealed' if sealed else ''}/"

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from pathspec import GitIgnoreSpec
-
 from hybrisfs.environment import Environment
 from hybrisfs.errors import UsageError
 
@@ -46,6 +44,8 @@ class Ignored:
     """What a mirror leaves alone. Raises UsageError for patterns that are none."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
+        from pathspec import GitIgnoreSpec  # few volumes have mirrors
+
         try:
             self._spec = GitIgnoreSpec.from_lines(patterns) if patterns else None
         except ValueError as error:

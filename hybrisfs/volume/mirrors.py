@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePath
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -21,11 +21,7 @@ from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.environment import make_directory, sync_directory
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.mirror.agreed import AgreedTable, Settings
-from hybrisfs.mirror.folder import Care, Folder
 from hybrisfs.mirror.ignore import Ignored, remove_marker, write_marker
-from hybrisfs.mirror.importer import Importer, Step
-from hybrisfs.mirror.volume_side import VolumeSide
-from hybrisfs.mirror.worker import Worker
 from hybrisfs.parts import Ground, Reading
 from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.state.schema import ROOT_INO
@@ -33,6 +29,11 @@ from hybrisfs.state.state import Transaction
 from hybrisfs.tree.inodes import Inode
 from hybrisfs.tree.unseen import Change
 from hybrisfs.volume.mounting import Mounting
+
+if TYPE_CHECKING:  # few volumes have mirrors, and what these need makes the start of all take longer
+    from hybrisfs.mirror.importer import Step
+    from hybrisfs.mirror.volume_side import VolumeSide
+    from hybrisfs.mirror.worker import Worker
 
 __all__ = ["Mirrors"]
 
@@ -79,6 +80,8 @@ class Mirrors:
                 worker.noticed(change.ino)
 
     def _begin(self, table: AgreedTable) -> None:
+        from hybrisfs.mirror.worker import Worker
+
         worker = Worker(table, self._around, self._environment)
         with self._lock:
             self._workers[table.settings.id] = worker
@@ -186,6 +189,9 @@ class Mirrors:
         self, directory: Path, into: PurePath, step: Step, *, dry_run: bool, replace: bool
     ) -> Imported:
         """Copy *directory* into the folder *into* of the volume. See `mirror.importer`."""
+        from hybrisfs.mirror.folder import Care, Folder
+        from hybrisfs.mirror.importer import Importer
+
         source = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             around, ignored = self._around, Ignored(())
@@ -228,6 +234,8 @@ class _Surroundings:
         self._mounting = mounting
 
     def side(self, root: bytes, ignored: Ignored) -> VolumeSide:
+        from hybrisfs.mirror.volume_side import VolumeSide
+
         ground = self._ground
         return VolumeSide(ground.fs, self, root, ignored)
 

@@ -256,6 +256,15 @@ def test_the_daemon_loads_the_libraries_of_clouds_and_services_when_it_needs_the
     loaded = loaded_by("hybrisfs.daemon.local", "hybrisfs.daemon.service")
     assert {"hybrisfs.volume.volume", "backends.webdav"} <= loaded
     assert not {"azure", "boto3", "google.cloud", "paramiko", "requests", "urllib3", "zeroconf"} & loaded
+    services = {"etcd_client", "zookeeper_client", "service_metadata", "sealed_names"}
+    assert not {"kazoo", *(f"hybrisfs.kv.{one}" for one in services)} & loaded
+    assert not {"hybrisfs.mirror.worker", "pathspec", "watchdog.observers"} & loaded
+
+
+def test_a_command_loads_nothing_of_what_clouds_need() -> None:
+    """It asks the daemon."""
+    loaded = loaded_by("cli.main", "hybrisfs.client")
+    assert not {"hybrisfs.dispersal", "backends.registry"} & loaded
 
 
 def test_the_process_that_watches_over_the_daemon_loads_little() -> None:

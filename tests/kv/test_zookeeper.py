@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -460,12 +459,3 @@ def test_revisions_of_containers_do_not_come_back(client: ZookeeperClient) -> No
     assert after.revision != before.revision
     assert not client.transact([Compare(b"c/box", before.revision)], [Put(b"s", b"1")]).succeeded
     assert client.transact([Compare(b"c/box", after.revision)], [Put(b"s", b"1")]).succeeded
-
-
-def test_only_volumes_that_use_a_zookeeper_load_its_client() -> None:
-    """Memory matters in a daemon that is idle."""
-    script = "import sys, hybrisfs.daemon.local, hybrisfs.kv.opening\nprint(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    loaded = set(done.stdout.split())
-    assert "hybrisfs.kv.shared" in loaded
-    assert not {"kazoo", "hybrisfs.kv.etcd_client", "hybrisfs.kv.zookeeper_client"} & loaded
