@@ -103,12 +103,12 @@ def content(store: Store) -> list[tuple[str, bytes, int, int, bytes]]:
     return found
 
 
-def fill(store: Store) -> None:
+def fill(store: Store, largest: int = 2_000_000) -> None:
     for number in range(30):
         store.put(BOX, f"key {number:02}", b"%d" % number, attributes=b"a%d" % number)
     for _ in range(3):
         store.put(BOX, "key 07", b"newer")
-    store.put(BOX, "large", b"x" * 2_000_000)
+    store.put(BOX, "large", b"x" * largest)
     store.delete(BOX, "key 09")
 
 
