@@ -77,6 +77,18 @@ class Cloud:
             return bytes(len(data))
         return None if data is None else data[:size]
 
+    def answer(self, ask: Ask) -> Answer:
+        """Do all that is asked at once."""
+        for name, data in ask.puts:
+            self.put(name, bytes(data))
+        for name in ask.deletes:
+            self.delete(name)
+        names = () if ask.prefix is None else self.names(ask.prefix)
+        if ask.read is None:
+            return Answer(names)
+        found = self.get(ask.read.name, ask.read.size)
+        return Answer(names, fault="missing") if found is None else Answer(names, found)
+
 
 class Whole:
     """Objects that say which value they are of; those of different clouds differ."""

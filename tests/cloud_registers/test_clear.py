@@ -12,7 +12,7 @@ from hybrisfs.cloud_registers.register import Part, Register
 from hybrisfs.cloud_registers.rounds import Answer, Pause, Protocol, RoundFailedError, Within
 from hybrisfs.cloud_registers.thresholds import POWERSTORE, Thresholds
 from hybrisfs.dispersal.errors import FindingKind
-from tests.cloud_registers.schedule import NAMES, Cloud, Whole, requests_of
+from tests.cloud_registers.schedule import NAMES, Cloud, Whole
 
 THRESHOLDS = Thresholds(POWERSTORE, 4, 1, 1)
 NAMES_OF_KEY = NAMES.of_register("box", b"key")
@@ -34,18 +34,7 @@ def ask(
                 found = {}
                 for number, question in one.asks.items():
                     if number in (answering if reading is None or question.read is None else reading):
-                        names: tuple[str, ...] = ()
-                        data = b""
-                        for kind, what in requests_of(question):
-                            if kind == "put":
-                                clouds[number].put(*what)
-                            elif kind == "delete":
-                                clouds[number].delete(what)
-                            elif kind == "list":
-                                names = clouds[number].names()
-                            else:
-                                data = clouds[number].get(what.name, what.size) or b""
-                        found[number] = Answer(names, data)
+                        found[number] = clouds[number].answer(question)
                 right = {number: answer for number, answer in found.items() if one.accept(number, answer)}
                 answers.append(right)
                 if not one.enough(right):

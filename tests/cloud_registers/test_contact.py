@@ -18,21 +18,12 @@ from hybrisfs.cloud_registers.names import RegisterNames, Version
 from hybrisfs.cloud_registers.rounds import Answer, Ask, Protocol, Round
 from hybrisfs.cloud_registers.thresholds import Standing, first_contact
 from hybrisfs.environment import Environment
-from tests.cloud_registers.schedule import Cloud
+from tests.cloud_registers.schedule import LIES, Cloud
 
 T = TypeVar("T")
 
 NAMES: Final = RegisterNames("kits/some/", b"n" * 32)
 FORMER: Final = "recovery/some"
-LIES: Final = (
-    "hides",
-    "is behind",
-    "corrupts",
-    "forgets",
-    "revives",
-    "is silent",
-    "shows all but the newest",
-)
 MEMBER, REMOVED = "member", "removed"
 
 
@@ -80,15 +71,7 @@ def carry_out(protocol: Protocol[T], clouds: Sequence[Cloud], unreachable: Itera
 def _answer(cloud: Cloud, ask: Ask, unreachable: bool) -> Answer:
     if unreachable or cloud.lie == "is silent":
         return Answer(fault="unreadable", reason="no answer")
-    for name, data in ask.puts:
-        cloud.put(name, bytes(data))
-    for name in ask.deletes:
-        cloud.delete(name)
-    names = () if ask.prefix is None else tuple(one for one in cloud.names() if one.startswith(ask.prefix))
-    if ask.read is None:
-        return Answer(names)
-    found = cloud.get(ask.read.name, ask.read.size)
-    return Answer(fault="missing") if found is None else Answer(names, found)
+    return cloud.answer(ask)
 
 
 def honest(count: int) -> list[Cloud]:

@@ -15,7 +15,7 @@ from hybrisfs.cloud_registers.register import Draft, Part, Register
 from hybrisfs.cloud_registers.rounds import Answer, Pause, Protocol, Round, Within
 from hybrisfs.cloud_registers.thresholds import POWERSTORE, Thresholds
 from hybrisfs.cloud_registers.transaction import Member, Transaction, tidy
-from tests.cloud_registers.schedule import NAMES, Cloud, Whole, requests_of
+from tests.cloud_registers.schedule import NAMES, Cloud, Whole
 
 THRESHOLDS = Thresholds(POWERSTORE, 4, 1, 1)
 FIRST = ZERO_TIME.after()
@@ -44,22 +44,9 @@ class Rig:
             self.run(tidy(self.register().transaction(commitment), commitment, cloud))
 
     def answers(self, rounds: Sequence[Round]) -> list[dict[int, Answer]]:
-        return [{cloud: self._answer(cloud, ask) for cloud, ask in one.asks.items()} for one in rounds]
-
-    def _answer(self, number: int, ask: Any) -> Answer:
-        cloud, data = self.clouds[number], b""
-        names: tuple[str, ...] = ()
-        for kind, what in requests_of(ask):
-            match kind:
-                case "put":
-                    cloud.put(*what)
-                case "delete":
-                    cloud.delete(what)
-                case "list":
-                    names = cloud.names(what)
-                case _:
-                    data = cloud.get(what.name, what.size) or b""
-        return Answer(names, data)
+        return [
+            {number: self.clouds[number].answer(ask) for number, ask in one.asks.items()} for one in rounds
+        ]
 
 
 class Going:

@@ -11,6 +11,7 @@ import pytest
 from hybrisfs.home import Home
 from hybrisfs.volume.volume import Volume
 from tests.volume.device import Device
+from tests.volume.recovery_rig import First, Second, has, waits
 
 
 @pytest.fixture
@@ -36,3 +37,20 @@ def device(tmp_path: Path) -> Iterator[Device]:
         one = Device(tmp_path)
         stack.callback(one.close)
         yield one
+
+
+@pytest.fixture
+def first(tmp_path: Path) -> Iterator[First]:
+    device = First(tmp_path / "first")
+    yield device
+    device.close()
+
+
+@pytest.fixture
+def second(tmp_path: Path, first: First) -> Iterator[Second]:
+    device = Second(tmp_path / "second", first)
+    first.write("known to both", b"x")
+    first.sync()
+    waits(device, lambda: has(device, "known to both"))
+    yield device
+    device.close()

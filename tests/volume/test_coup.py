@@ -24,13 +24,6 @@ HOUR = 3600 * 10**9
 
 
 @pytest.fixture
-def first(tmp_path: Path) -> Iterator[First]:
-    device = First(tmp_path / "first")
-    yield device
-    device.close()
-
-
-@pytest.fixture
 def second(tmp_path: Path, first: First) -> Iterator[Second]:
     device = Second(tmp_path / "second", first, "second")
     yield device

@@ -18,13 +18,6 @@ from tests.volume.test_hostile_members import id_of, meet, sign
 
 
 @pytest.fixture
-def first(tmp_path: Path) -> Iterator[First]:
-    device = First(tmp_path / "first")
-    yield device
-    device.close()
-
-
-@pytest.fixture
 def second(tmp_path: Path, first: First) -> Iterator[Second]:
     device = Second(tmp_path / "second", first, "second")
     yield device

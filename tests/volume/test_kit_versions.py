@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
@@ -19,24 +18,7 @@ from hybrisfs.members.members import Member
 from hybrisfs.pairing import GrantedCloud
 from hybrisfs.recovery import RecoveryError, sealed_key
 from tests.volume.device import Device
-from tests.volume.recovery_rig import PASSPHRASE, First, Second, copies, has, kit_of, recover, waits
-
-
-@pytest.fixture
-def first(tmp_path: Path) -> Iterator[First]:
-    device = First(tmp_path / "first")
-    yield device
-    device.close()
-
-
-@pytest.fixture
-def second(tmp_path: Path, first: First) -> Iterator[Second]:
-    device = Second(tmp_path / "second", first)
-    first.write("known to both", b"x")
-    first.sync()
-    waits(device, lambda: has(device, "known to both"))
-    yield device
-    device.close()
+from tests.volume.recovery_rig import PASSPHRASE, First, Second, copies, kit_of, recover, waits
 
 
 @pytest.fixture

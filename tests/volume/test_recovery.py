@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,23 +21,6 @@ from sync import DeviceKey
 from tests.tree.unlocked import unlocked
 from tests.volume.device import NAME
 from tests.volume.recovery_rig import PASSPHRASE, First, Second, copies, has, kit_of, recover, waits
-
-
-@pytest.fixture
-def first(tmp_path: Path) -> Iterator[First]:
-    device = First(tmp_path / "first")
-    yield device
-    device.close()
-
-
-@pytest.fixture
-def second(tmp_path: Path, first: First) -> Iterator[Second]:
-    device = Second(tmp_path / "second", first)
-    first.write("known to both", b"x")
-    first.sync()
-    waits(device, lambda: has(device, "known to both"))
-    yield device
-    device.close()
 
 
 def states(device: First | Second) -> list[str]:
