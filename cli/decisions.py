@@ -55,14 +55,15 @@ def _listed_conflicts(facts: Conflicts) -> Iterator[str]:
     for moved in facts.moved:
         if moved.late:
             yield (
-                f"{shown(moved.container)} has left the log; machines that had not heard of it have written "
-                f"{count(moved.late, 'key')} since. hybrisfs kv migrate to where it is brings them there."
+                f"{shown(moved.container)} has left the log. Since then machines that did not know of the "
+                f"move have written {count(moved.late, 'key')}. hybrisfs kv migrate to its new place brings "
+                "them there."
             )
         if moved.twice:
             yield (
-                f"{shown(moved.container)} was moved to two places at the same time, and is in both. Put "
-                "into one what you need of the other, and drop that one. On each machine, hybrisfs kv "
-                "containers tells what is there."
+                f"{shown(moved.container)} was moved to two places at the same time, and is in both. Copy "
+                "the keys that you need from one to the other, and drop the first one. hybrisfs kv "
+                "containers lists the containers that a machine can use."
             )
 
 

@@ -153,10 +153,10 @@ def migrate(name: str, container: str | None, metadata: str, as_json: bool) -> N
     was on the clouds. With --metadata clouds it goes from there to the clouds of now. Values, versions and
     attributes stay, tags are new. A move that was cut short goes on when the command is given again.
 
-    To the log only keys of up to 512 bytes can go, with values of up to 256 KiB. From the log, a key must
-    have one value. What machines write there that have not heard of the move is not lost: conflicts list
-    tells of it, and the same command brings it over. When a key has changed in both places, the late value
-    gets a key of its own, as 'KEY (late TAG)'.
+    In the log, keys have up to 512 bytes and values up to 256 KiB. Before a container leaves the log, each of
+    its keys must have one value. A machine that does not know of the move may write to the container in the
+    log. These values are kept: conflicts list names the container, and the same command brings them over.
+    When a key has changed in both places, the late value gets a key of its own, 'KEY (late TAG)'.
     """
     if container is None:
         name, _, container = name.partition("/")

@@ -58,7 +58,7 @@ function keys(found) {
   );
 }
 
-/** Containers that have left the log while machines wrote to them that had not heard of it. */
+/** Containers that have left the log while machines that did not know of it wrote to them. */
 function moved(found) {
   if (!found.length) return null;
   const late = (one) => `${one.container}: ${one.late} keys were written in the log after it had left.`;

@@ -13,14 +13,14 @@ read repair, DO_WRITE                  put the object where it is not
 deletion of earlier versions           when a later one has been complete for `KEPT_SECONDS`
 =====================================  ====================================================================
 
-The time is no number that a writer takes. It is the clock of the log up to which the writer knows it: writers
-that know the same write the same time, and who knows more writes a later one. So nobody reads before a write,
-and one that stops halfway does no harm: the earlier version is there still.
+The time is the clock of the log up to which the writer knows it. Writers that know the same write the same
+time, and a writer that knows more writes a later one. So nobody reads before a write, and a write that stops
+halfway does no harm: the earlier version is there still.
 
-What is *right* depends on the reader. A device knows the members: it drops what none of them has signed. A
-version of that kind that is later than the right ones was made by a device that has been removed. It is
-overwritten before it is deleted, as some clouds refuse deletions: otherwise a machine that recovers, which
-knows no members, might take it for the latest. That machine goes by the classification.
+Which versions are *right* depends on the reader. A device knows the members, and drops versions that none of
+them has signed. When such a version is later than the right ones, a removed device has made it. It is
+overwritten before it is deleted, as some clouds refuse deletions: otherwise a machine that recovers might
+take it for the latest, as it knows no members. That machine goes by the classification.
 
 Beside the versions lies an object with the same bytes under a *former* name, which programs before this one
 read and overwrite. It counts like a version.

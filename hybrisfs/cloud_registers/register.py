@@ -166,9 +166,9 @@ class Register:
                     lists.holders.setdefault(version, set()).add(cloud)
                 for version in seen.proofs:
                     lists.provers.setdefault(version, set()).add(cloud)
-        latest = self.latest(lists)
-        if latest is not None and latest in self._denied:
-            self._dropped.add(latest)  # nothing later is complete, so it was not deleted: it never was there
+        # Where nothing later is complete, what clouds deny was not deleted: it never was complete.
+        if self._denied and (latest := self.latest(lists)) in self._denied:
+            self._dropped.add(latest)
         return lists
 
     def _shows_proof(self, names: Sequence[str]) -> bool:

@@ -53,7 +53,9 @@ def take_snapshot(
         found: dict[str, Version] = {}
         crowded: dict[str, Version] = {}
         for name, parts in by_register.items():
-            register = registers.setdefault(name, register_at(name))
+            if name not in registers:
+                registers[name] = register_at(name)
+            register = registers[name]
             lists = yield from settle(register, register.lists(parts))
             try:
                 latest = yield from register.complete(lists, Part.NOTHING)

@@ -11,7 +11,7 @@ A device that was away while all clouds that it knew were replaced could not rea
 What it finds here counts only for clouds that no register of its own tells of, and no longer; and only when a
 member signed it, and more than f of the clouds that the device knows by registers tell of the same place
 (`cloud_registers.thresholds.first_contact`). For the keys of old epochs are also known to devices that were
-removed, and who was away may not have heard of the removal.
+removed, and a device that was away may not know of the removal.
 
     magic "HFSP", version u16 = 2, sealed (`sync.seal`, key of log segments):
     writer 16,

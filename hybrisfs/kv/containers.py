@@ -28,6 +28,7 @@ __all__ = [
     "Source",
     "Versioned",
     "edited",
+    "name_keys",
 ]
 
 log = logging.getLogger(__name__)
@@ -75,6 +76,12 @@ class Entry(NamedTuple):
     size: int
 
 
+def name_keys(container: str, keys: Sequence[str]) -> str:
+    """Some of these keys, as people write them, and how many there are besides."""
+    shown = ", ".join(f"{container}/{key[:80]}" for key in keys[:_SHOWN])
+    return f"{shown} and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else shown
+
+
 class Room(NamedTuple):
     """What a store has room for: bytes of a key, and of a value."""
 
@@ -83,11 +90,10 @@ class Room(NamedTuple):
 
     def refusal(self, container: str, keys: Sequence[str]) -> UsageError:
         """The error of a container that cannot be moved there because of these keys."""
-        shown = ", ".join(f"{container}/{key[:80]}" for key in keys[:_SHOWN])
-        rest = f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
+        room = f"keys have at most {self.key:,} bytes there and values {self.value:,}"
         return UsageError(
             f"the container {container!r} cannot be moved there",
-            f"keys have at most {self.key:,} bytes there and values {self.value:,}; larger: {shown}{rest}",
+            f"{room}; larger: {name_keys(container, keys)}",
             "Move these to another container, or choose another place for this one.",
         )
 

@@ -1,12 +1,12 @@
 """The log as `hybrisfs.kv.migrate` sees it: containers that come to it, and that leave it.
 
-A change of names is one update. As all updates it is known to some machines sooner than to others, so three
-things are as in no other store.
+A change of names is one update. Some machines know it sooner than others, so three things are as in no other
+store.
 
-**A machine writes to a container that has left**, as it has not heard of that. What it writes is in the same
-spaces, so every machine finds it there. It is *late*. A move gives each entry whose value it has copied the
-kind 4, which names the update that had written the value. A late write does not know of that and stands
-beside it. Therefore `hand_over` can be called at any time, and again, and does this for each key:
+**A machine writes to a container that has left**, as it does not know that yet. Its value is in the same
+spaces, where every machine finds it: it is *late*. A move replaces each entry that it has copied with one of
+kind 4, which names the update that had written the value. A late write stands beside that. Therefore
+`hand_over` can be called at any time, and again, and does this for each key:
 
 ===============================================  ============================================================
 in the log, besides what was taken               where the container is now
@@ -20,20 +20,20 @@ any other value                                  it is put beside, under a key o
 ===============================================  ============================================================
 
 Then all of it counts as taken. So no value is lost, and none takes the place of one that its writer has not
-seen. Of a deletion that is late the last case leaves nothing: a value goes before a deletion, as everywhere
-in the log. Nobody has to wait until all machines have heard of the move.
+seen. A late deletion leaves nothing in the last case: a value goes before a deletion, as everywhere in the
+log. Nobody has to wait until all machines know of the move.
 
-What is there when nothing has been taken yet is what was copied, or late. It was copied if it is the only
-value, and the update that gave the container its name *leaving* knows it: the machine that copies does so
-after that update, and knows all that this one does.
+Before anything was taken, a value there was copied, or is late. It was copied if it is the only value, and
+the update that gave the container its name *leaving* knows it: the machine that copies does so after that
+update, and knows all that this one does.
 
-**Two machines move a container without knowing of each other.** Each makes a copy of its own, so that a copy
-tells what one machine had seen, and has a name of its own for what leaves. A machine that hears of the other
-one before it has come to its end gives up, unless its update has the higher stamp and the other one has not
-come to its end. If both come to their ends, the register of the container's former name has two values, and
-`moved_containers` tells of them until somebody drops one of the two. Both have all that was there.
+**Two machines move a container without knowing of each other.** Each makes a copy of its own, which has the
+values that this machine had seen, and gives the leaving container a name of its own. When a machine learns of
+the other move before its own has ended, it gives up, unless its update has the higher stamp and the other
+move has not ended. When both have ended, the register of the former name has two values, and
+`moved_containers` names the container until one of the two is dropped. Both have all values.
 
-**A name is used again.** The new container has spaces of its own. What is late stays apart from it, until
+**A name is used again.** The new container has spaces of its own. Late values stay apart from it, until
 `rejoin` makes the spaces one container.
 """
 
@@ -47,7 +47,7 @@ from typing import Final, NamedTuple
 from blake3 import blake3
 
 from hybrisfs.errors import UsageError
-from hybrisfs.kv.containers import ContainerStore, Entry, KeyFacts, Room, Versioned
+from hybrisfs.kv.containers import ContainerStore, Entry, KeyFacts, Room, Versioned, name_keys
 from hybrisfs.kv.errors import (
     ConditionNotMetError,
     ContainerExistsError,
@@ -79,7 +79,6 @@ from sync.update import Write
 
 __all__ = ["LogMoves", "MovedContainer", "moved_containers"]
 
-_SHOWN: Final = 10  # keys
 _AT_ONCE: Final = 256  # keys whose entries one update changes
 _UNKNOWN: Final = Stamp(0, bytes(DEVICE_ID_SIZE))
 
@@ -89,7 +88,7 @@ class MovedContainer(NamedTuple):
 
     container: str
     late: int
-    """How many keys machines have written since that had not heard of it."""
+    """How many keys were written since by machines that did not know of the move."""
     twice: bool
     """Whether two machines have moved it without knowing of each other."""
 
@@ -428,13 +427,9 @@ def require_one_value(tx: Transaction, name: str, spaces: Sequence[bytes]) -> No
     """Raise UsageError when keys of a container have several values: elsewhere a key has one."""
     several = [key for key, _ in several_in(tx, spaces)]
     if several:
-        rest = len(several) - _SHOWN
-        shown = ", ".join(f"{name}/{key}" for key in several[:_SHOWN]) + (
-            f" and {rest} more" if rest > 0 else ""
-        )
         raise UsageError(
             f"the container {name!r} cannot be moved",
-            f"these keys have several values: {shown}",
+            f"these keys have several values: {name_keys(name, several)}",
             "hybrisfs kv get --all shows them; the next kv put takes their place. Then try again.",
         )
 

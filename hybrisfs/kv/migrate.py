@@ -20,7 +20,7 @@ stays where another container has it.
 **To the log** the copy goes into spaces of its own, and one update gives it the name. What the log has no
 room for is refused before anything is changed. If a program writes that while its container is copied, the
 container gets its name back. **From the log**, keys with several values are refused, as elsewhere a key has
-one. What machines write to the container that have not heard of its move is brought over afterwards, by
+one. Values of machines that do not know of the move are brought over afterwards, by
 `finish` and by every `migrate` to the place where it is: `hybrisfs.kv.log_moves` says how.
 
 A write that was under way when the container got its other name fails, as if the container had been deleted;

@@ -110,7 +110,7 @@ def test_conflicts_list_tells_of_containers_that_have_left_the_log(
     fleet.meet()
     listed = run("conflicts", "list", "--volume", "photos").stdout.splitlines()
     assert "box has left the log" in listed[0]
-    assert "1 key since. hybrisfs kv migrate" in listed[0]
+    assert "have written 1 key. hybrisfs kv migrate" in listed[0]
     assert "box was moved to two places" in listed[1]
     facts = json.loads(run("conflicts", "list", "--volume", "photos", "--json").stdout)
     assert facts["moved"] == [{"container": BOX, "late": 1, "twice": True}]
