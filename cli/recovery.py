@@ -233,8 +233,9 @@ def _describe(facts: Recovered) -> Iterator[str]:
         yield "Too few clouds have the same recovery kit: compare what you find with what you expect."
     elif facts.few_named is not UNSET:
         yield (
-            f"You named fewer than {facts.volume.f + 1} clouds that have this recovery kit: that the others "
-            "belong to the volume, only the kit says. Compare what you find with what you expect."
+            f"Fewer than {facts.volume.f + 1} of the clouds that you named have this recovery kit. Only the "
+            "kit says that the other clouds belong to the volume: look whether the files are those that you "
+            "expect."
         )
     yield f"Next: hybrisfs mount {name} DIR"
     yield "Then: hybrisfs recovery make, and remove the kit that was used (hybrisfs recovery show)."

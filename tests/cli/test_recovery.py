@@ -198,10 +198,14 @@ def test_missing_clouds_are_named(volumes: FakeVolumes, run: Run, secret: str) -
 @pytest.mark.usefixtures("served")
 def test_who_named_too_few_clouds_hears_what_that_means(volumes: FakeVolumes, run: Run, secret: str) -> None:
     words = ("recover", "--cloud", CLOUD, "--passphrase-file", secret)
-    assert "only the kit says" not in run(*words).stdout
+    assert "Only the kit says" not in run(*words).stdout
     volumes.few_named = True
     done = run(*words, "--as", "again")
-    assert done.exit_code == 0 and "fewer than 2 clouds" in done.stdout and "only the kit says" in done.stdout
+    assert (
+        done.exit_code == 0
+        and "Fewer than 2 of the clouds" in done.stdout
+        and "Only the kit says" in done.stdout
+    )
     assert json.loads(run(*words, "--as", "third", "--json").stdout)["few_named"]
 
 
