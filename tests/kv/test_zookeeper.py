@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -459,3 +460,22 @@ def test_revisions_of_containers_do_not_come_back(client: ZookeeperClient) -> No
     assert after.revision != before.revision
     assert not client.transact([Compare(b"c/box", before.revision)], [Put(b"s", b"1")]).succeeded
     assert client.transact([Compare(b"c/box", after.revision)], [Put(b"s", b"1")]).succeeded
+
+
+def test_buckets_that_others_have_made_are_found_with_one_look(
+    zookeeper: ZookeeperCluster, client: ZookeeperClient, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each failed transaction names one of them only."""
+    puts = [Put(b"k/%016x/%d" % (1, number), b"1") for number in range(20)]
+    assert client.transact([], puts).succeeded
+    tried: list[int] = []
+    commit = ZookeeperClient._commit
+
+    def counted(self: ZookeeperClient, *asked: Any) -> Any:
+        tried.append(1)
+        return commit(self, *asked)
+
+    monkeypatch.setattr(ZookeeperClient, "_commit", counted)
+    with contextlib.closing(client_of(zookeeper.url, root)) as other:
+        assert other.transact([], puts).succeeded
+    assert len(tried) == 3, "buckets are met, then keys"
