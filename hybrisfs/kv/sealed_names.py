@@ -18,8 +18,8 @@ table of keys), over one that has, of containers and entries,
     AES key (32) | nonce key (32) = BLAKE3(key = record key, store id | the key of the service)
     record key = BLAKE3(key = the key of the epoch for values, "hybrisfs records in a service")
 
-A value opens only under the key that it was sealed for: who can write to the service cannot swap two of them.
-Nor can it make one; it can put back an older one, as it is trusted to tell what was written last. A device
+A value opens only under the key that it was sealed for. So the operator of the service can neither swap two
+values nor make one. It can put back an older one, as it is trusted to tell what was written last. A device
 that was removed from the volume knows the name key still, and no key of a later epoch: it can find out
 whether a name that it guesses is there, and reads nothing that is written later.
 

@@ -1,9 +1,10 @@
 """What several threads ask of a service at the same time, as few requests.
 
-Who asks first makes a request, for itself and all that wait; those that come in the meantime wait, and the
-first of them makes the next one. A thread that is alone waits for nobody. Another request is made beside the
-one that is under way when enough wait to fill it. It is also made when that has been under way for a while
-and the service is far away. One that is near has too much to do then, and small requests would make it more.
+The first thread makes a request, for itself and all that wait. Threads that come while it is under way wait,
+and the first of them makes the next request. A thread that is alone waits for nobody. A second request is
+made beside the first one when enough threads wait to fill it. It is also made when the first one has been
+under way for a while and the service is far away. A service that is near is busy then, and small requests
+would give it more to do.
 
 When a request is answered, one thread is woken, which wakes the next one: were all woken at the same time,
 they would fight for the interpreter with each other and with the next request.
