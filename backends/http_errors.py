@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -120,6 +119,8 @@ def connection_error(url: str, operation: str, name: str, error: BaseException) 
     Says what the operating system says, and nothing of the layers between, whose texts quote whole URLs with
     whatever signature they carry.
     """
+    import ssl  # whatever fails here has loaded it; a volume over folders need not
+
     if isinstance(error, RedirectedError):
         return PermanentError(url, operation, name, str(error), "check region, endpoint and host in the URL")
     chain = [error]

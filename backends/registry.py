@@ -1,6 +1,7 @@
 """The kinds of clouds there are, and from the URL of a cloud to its driver.
 
-A driver loads its library when it is first used: most volumes need one or two, and loading takes long.
+A driver is loaded when a URL of its kind is first seen, and loads its library when it is first used: most
+volumes need one or two, and loading takes long.
 
 Some options of URLs name what is on this machine: files, accounts. They count only if a person has typed the
 URL here: who chooses, say, the file by which a server is known, chooses the server.
@@ -8,27 +9,21 @@ URL here: who chooses, say, the file by which a server is known, chooses the ser
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from importlib import import_module
+from typing import Any, Final, TypeAlias, cast
 from urllib.parse import unquote_plus, urlsplit
 
 from backends.address import without_secrets
-from backends.azure import AzureStore
 from backends.credentials import NO_CREDENTIALS, Credentials, Secrets
 from backends.driver import CloudKind, Driver, Secret
 from backends.errors import PermanentError
-from backends.file import FileStore
-from backends.gcs import GcsStore
-from backends.s3 import S3Store
-from backends.sftp import SftpStore
 from backends.store import Store
-from backends.webdav import WebDavStore
 
 __all__ = [
-    "DRIVERS",
-    "KINDS",
     "SCHEMES",
     "Secret",
+    "driver_of",
+    "drivers",
     "kind_of",
     "local_options",
     "open_heard",
@@ -37,25 +32,46 @@ __all__ = [
     "server_of",
 ]
 
-DRIVERS: Final[tuple[type[Driver[Any]], ...]] = (
-    FileStore,
-    S3Store,
-    GcsStore,
-    AzureStore,
-    WebDavStore,
-    SftpStore,
-)
-"""In the order in which people see them."""
+AnyDriver: TypeAlias = type[Driver[Any]]
 
-KINDS: Final[dict[str, CloudKind]] = {
-    scheme: driver.kind for driver in DRIVERS for scheme in driver.kind.schemes
+_CLASSES: Final = {
+    "file": "FileStore",
+    "s3": "S3Store",
+    "gcs": "GcsStore",
+    "azure": "AzureStore",
+    "webdav": "WebDavStore",
+    "sftp": "SftpStore",
 }
-"""By the schemes of URLs."""
+"""The classes of all drivers, by their modules in `backends`, in the order in which people see them."""
 
-SCHEMES: Final[dict[str, Callable[[str, Credentials], Store]]] = {
-    scheme: driver for driver in DRIVERS for scheme in driver.kind.schemes
+_MODULES: Final = {
+    "file": "file",
+    "s3": "s3",
+    "gs": "gcs",
+    "az": "azure",
+    "webdavs": "webdav",
+    "webdav": "webdav",
+    "sftp": "sftp",
 }
-"""What opens a URL of each scheme."""
+"""The module of a driver, by the schemes that its record names."""
+
+SCHEMES: Final = tuple(_MODULES)
+"""Of the URLs of clouds."""
+
+
+def drivers() -> list[AnyDriver]:
+    """All drivers, in the order in which people see them."""
+    return [_driver(module) for module in _CLASSES]
+
+
+def driver_of(scheme: str) -> AnyDriver | None:
+    """What opens URLs of a scheme; None when that is unknown."""
+    module = _MODULES.get(scheme)
+    return None if module is None else _driver(module)
+
+
+def _driver(module: str) -> AnyDriver:
+    return cast("AnyDriver", getattr(import_module(f"backends.{module}"), _CLASSES[module]))
 
 
 class _AsNamed:
@@ -95,7 +111,8 @@ def _local(url: str) -> frozenset[str]:
 
 def kind_of(url: str) -> CloudKind | None:
     """The kind of the cloud at `url`, or None when that is unknown."""
-    return KINDS.get(url.partition("://")[0])
+    driver = driver_of(url.partition("://")[0])
+    return None if driver is None else driver.kind
 
 
 def server_of(url: str) -> str | None:
@@ -114,8 +131,9 @@ def open_store(url: str, credentials: Credentials = NO_CREDENTIALS) -> Store:
     Raises `PermanentError` when the URL names no supported kind of cloud, is malformed or holds a password.
     """
     scheme, separator, _ = url.partition("://")
-    if separator and scheme in SCHEMES:
-        return SCHEMES[scheme](url, credentials)
+    driver = driver_of(scheme) if separator else None
+    if driver is not None:
+        return driver(url, credentials)
     known = ", ".join(f"{name}://" for name in sorted(SCHEMES))
     if url.startswith("/"):
         raise PermanentError(url, "open", "", "a path is not a URL", f"write file://{url}")
@@ -137,5 +155,6 @@ def secrets_of(url: str) -> tuple[Secret, ...]:
     """The secrets that the cloud at *url* takes, without those that the URL states; none for a kind that
     takes none, or is unknown. Raises ValueError when it is not a URL."""
     parts = urlsplit(url)
-    taken = KINDS[parts.scheme].secrets if parts.scheme in KINDS else ()
+    driver = driver_of(parts.scheme)
+    taken = () if driver is None else driver.kind.secrets
     return tuple(secret for secret in taken if secret.name != "user" or not parts.username)

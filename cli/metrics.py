@@ -8,8 +8,8 @@ from typing import Final
 
 import click
 
-from hybrisfs.api.traffic import MetricsRequest
-from hybrisfs.client import CONTENT_TYPE, Client, HybrisError
+from hybrisfs.api.traffic import METRICS_TYPE, MetricsRequest
+from hybrisfs.client import Client, HybrisError
 
 _PATIENCE: Final = 10.0  # seconds that a client may take to ask
 
@@ -45,7 +45,7 @@ def scrape(connect: Callable[[], Client] = lambda: Client.connect(start=False)) 
     """The status, type and body of an answer: 503 while the daemon does not run."""
     try:
         with connect() as client:
-            return 200, CONTENT_TYPE, client.call(MetricsRequest()).text
+            return 200, METRICS_TYPE, client.call(MetricsRequest()).text
     except HybrisError as error:
         return 503, "text/plain; charset=utf-8", f"{error}\n"
 

@@ -30,7 +30,6 @@ from hybrisfs.errors import (
     UsageError,
     from_wire,
 )
-from hybrisfs.exposition import CONTENT_TYPE
 from hybrisfs.home import Home
 from hybrisfs.polling import readable
 from hybrisfs.shown import clean, quoted, shown
@@ -38,7 +37,6 @@ from hybrisfs.verdict import judge, machines_only
 from hybrisfs.wire import PROTOCOL, Channel, ChannelError, Message, connect_socket
 
 __all__ = [
-    "CONTENT_TYPE",
     "VERSION",
     "Client",
     "ConditionError",
@@ -175,9 +173,9 @@ class Client:
 
 def cloud_kinds() -> list[tuple[str, str]]:
     """The kinds of clouds: how the URL of one is written, and what it is."""
-    from backends.registry import DRIVERS
+    from backends.registry import drivers
 
-    return [(driver.kind.form, driver.kind.what) for driver in DRIVERS]
+    return [(driver.kind.form, driver.kind.what) for driver in drivers()]
 
 
 def examine() -> list[Message]:

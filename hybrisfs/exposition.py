@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from hybrisfs.api.status import AnyVolume, Status, UnusableVolume, VolumeStatus
+from hybrisfs.dispersal.traffic import CloudTraffic
 
-if TYPE_CHECKING:  # each command loads this module
-    from hybrisfs.dispersal.traffic import CloudTraffic
+__all__ = ["exposition"]
 
-__all__ = ["CONTENT_TYPE", "exposition"]
-
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _STATES: Final = ("ok", "slow", "full", "lying", "auth", "down")
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 

@@ -6,7 +6,7 @@ from dataclasses import astuple, fields
 
 import pytest
 
-from backends.registry import KINDS
+from backends.registry import drivers
 from hybrisfs.dispersal.counting import Use
 from hybrisfs.history import Prices, bill, load_prices, looked_up, provider_of
 
@@ -28,7 +28,7 @@ def test_every_price_has_a_source() -> None:
 
 
 def test_every_provider_that_a_cloud_may_have_is_listed() -> None:
-    assert {name for kind in KINDS.values() for name in kind.providers.values()} <= load_prices().keys()
+    assert {name for driver in drivers() for name in driver.kind.providers.values()} <= load_prices().keys()
 
 
 @pytest.mark.parametrize(

@@ -19,17 +19,11 @@ from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.home import Home
 from hybrisfs.members.members import Member
 from hybrisfs.members.roles import Rights, Role
-from hybrisfs.pairing import (
-    Dialogue,
-    Listener,
-    Offer,
-    PairingCode,
-    Peer,
-    new_code,
-    qr_lines,
-    run_inviter,
-    run_joiner,
-)
+from hybrisfs.pairing.code import PairingCode, new_code, qr_lines
+from hybrisfs.pairing.exchange import Dialogue
+from hybrisfs.pairing.lan import Listener
+from hybrisfs.pairing.messages import Offer, Peer
+from hybrisfs.pairing.session import run_inviter, run_joiner
 from hybrisfs.parts import Ground
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.stores.own_places import OwnPlaces

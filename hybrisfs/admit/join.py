@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable, Container
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from backends.address import without_secrets
 from backends.credentials import CredentialStore, covers
@@ -22,10 +22,13 @@ from hybrisfs.home import Home
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.members.member_table import MemberTable
 from hybrisfs.members.members import Member
-from hybrisfs.pairing import Grant, GrantedCloud, Joined
+from hybrisfs.pairing.messages import Grant, GrantedCloud
 from hybrisfs.settings.config import CloudConfig, VolumeConfig, list_volumes
 from hybrisfs.state.database import Database
 from sync import DeviceKey, Members, device_id_of
+
+if TYPE_CHECKING:
+    from hybrisfs.pairing.session import Joined
 
 __all__ = ["check_can_join", "join_volume", "make_grant"]
 

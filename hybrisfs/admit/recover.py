@@ -50,8 +50,8 @@ from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.members.epochs import GRANT_PREFIX, MAX_GRANT, open_grant_object, parse_grant_name
 from hybrisfs.members.members import Member
-from hybrisfs.pairing import Joined, Peer
-from hybrisfs.pairing.messages import Grant, check_device_name
+from hybrisfs.pairing.messages import Grant, Peer, check_device_name
+from hybrisfs.pairing.session import Joined
 from hybrisfs.recovery import KitSecret, RecoveryError, SealedKey
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.stores.own_places import MARKER_NAME, OwnPlaces, belongs_to_another

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 from hybrisfs.api.request import Record, Request, Seconds, Text
 
 __all__ = [
+    "METRICS_TYPE",
     "Bill",
     "CloudCost",
     "CloudSeries",
@@ -188,6 +189,10 @@ class CostRequest(Request[Cost]):
     command: ClassVar = "cost"
 
     name: Text | None = None
+
+
+METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+"""The media type of `Metrics.text`."""
 
 
 class Metrics(Record):

@@ -6,7 +6,7 @@ import logging
 import secrets
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from msgspec.structs import asdict, replace
 
@@ -25,7 +25,10 @@ from hybrisfs.daemon.interfaces import OpenVolume, VolumeKind
 from hybrisfs.daemon.slots import Slots
 from hybrisfs.errors import UsageError
 from hybrisfs.home import Home
-from hybrisfs.pairing import Dialogue, Peer
+
+if TYPE_CHECKING:
+    from hybrisfs.pairing.exchange import Dialogue
+    from hybrisfs.pairing.messages import Peer
 
 __all__ = ["Pairing", "Pairings", "SharingCommands"]
 
@@ -172,6 +175,8 @@ class Pairing(Generic[_Result]):
         self._thread = threading.Thread(target=self._run, name="pairing", daemon=True)
 
     def _run(self) -> None:
+        from hybrisfs.pairing.exchange import Dialogue  # takes long to import
+
         dialogue = Dialogue(show=self._show, confirm=self._confirm, progress=self._tell)
         try:
             self._result = self._work(dialogue, self._stop)

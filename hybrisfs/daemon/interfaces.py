@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from hybrisfs.api import clouds as api
 from hybrisfs.api import files, versions
@@ -28,11 +28,13 @@ from hybrisfs.api.traffic import Transfers
 from hybrisfs.api.volumes import Rebuilt, SecretsOfPlace, TriedPlace, Volume
 from hybrisfs.dispersal.traffic import CloudTraffic
 from hybrisfs.home import Home
-from hybrisfs.kv.containers import ContainerStore, Key
-from hybrisfs.kv.log_moves import MovedContainer
-from hybrisfs.kv.migrate import Moved
-from hybrisfs.kv.salvage import Orphans, Salvaged
-from hybrisfs.pairing.exchange import Dialogue
+
+if TYPE_CHECKING:  # what a daemon needs only for some commands takes long to import
+    from hybrisfs.kv.containers import ContainerStore, Key
+    from hybrisfs.kv.log_moves import MovedContainer
+    from hybrisfs.kv.migrate import Moved
+    from hybrisfs.kv.salvage import Orphans, Salvaged
+    from hybrisfs.pairing.exchange import Dialogue
 
 __all__ = [
     "Browsing",

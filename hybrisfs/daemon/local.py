@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
 from backends.credentials import CredentialStore
 from hybrisfs.admit.create import create_volume
-from hybrisfs.admit.invitation import Joining
-from hybrisfs.admit.rebuild import rebuild_volume
-from hybrisfs.admit.recover import recover_volume
 from hybrisfs.api.maintenance import Recovered
 from hybrisfs.api.volumes import CloudUrl, Rebuilt, SecretsOfPlace, TriedPlace, Volume
 from hybrisfs.daemon.interfaces import OpenVolume
@@ -23,12 +21,14 @@ from hybrisfs.errors import HybrisError, UnknownVolumeError
 from hybrisfs.home import Home
 from hybrisfs.kv import shared
 from hybrisfs.kv.service_url import is_service
-from hybrisfs.pairing import Dialogue
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.sharing.sharing import default_device_name
 from hybrisfs.stores.own_places import OwnPlaces
 from hybrisfs.stores.tryout import describe_secrets, log_in, try_place
 from hybrisfs.volume.volume import Volume as LocalVolume
+
+if TYPE_CHECKING:
+    from hybrisfs.pairing.exchange import Dialogue
 
 __all__ = ["LocalVolumes"]
 
@@ -42,6 +42,8 @@ class LocalVolumes:
     def join(
         self, home: Home, code: str, name: str | None, own_name: str | None
     ) -> Callable[[Dialogue, threading.Event], Callable[[], Volume]]:
+        from hybrisfs.admit.invitation import Joining  # pairing takes long to import
+
         joining = Joining(home, code, name, own_name or default_device_name())
 
         def join(dialogue: Dialogue, stop: threading.Event) -> Callable[[], Volume]:
@@ -74,6 +76,8 @@ class LocalVolumes:
         incomplete: bool,
         tell: Callable[[str], None],
     ) -> Recovered:
+        from hybrisfs.admit.recover import recover_volume
+
         own_name = own_name or default_device_name()
         found = recover_volume(home, clouds, passphrase, name, own_name, incomplete=incomplete, tell=tell)
         few_named = True if found.agreed and not found.by_named else UNSET
@@ -83,6 +87,8 @@ class LocalVolumes:
         return LocalVolume.open(home, name, SYSTEM)
 
     def rebuild(self, home: Home, name: str, step: Callable[[str, int, int], None]) -> Rebuilt:
+        from hybrisfs.admit.rebuild import rebuild_volume
+
         return rebuild_volume(home, name, step)
 
     def list(self, home: Home) -> Sequence[Volume]:

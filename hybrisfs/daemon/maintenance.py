@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -33,7 +34,9 @@ from hybrisfs.daemon.interfaces import OpenVolume, VolumeKind
 from hybrisfs.daemon.slots import Slots
 from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home
-from hybrisfs.kv.salvage import UnnamedValues as FoundValues
+
+if TYPE_CHECKING:
+    from hybrisfs.kv.salvage import UnnamedValues as FoundValues
 
 __all__ = ["MaintenanceCommands", "RecoveryCommands", "steps", "unnamed_values"]
 

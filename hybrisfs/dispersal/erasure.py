@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-
-import zfec
+from typing import TYPE_CHECKING
 
 from sync.codec import Buffer
+
+if TYPE_CHECKING:
+    import zfec
 
 __all__ = ["MAX_FRAGMENTS", "fragment_length", "join", "split"]
 
@@ -64,9 +66,13 @@ def _check_code(k: int, n: int) -> None:
 
 @lru_cache(maxsize=64)
 def _encoder(k: int, n: int) -> zfec.Encoder:
+    import zfec  # many volumes replicate, and need none of it
+
     return zfec.Encoder(k, n)
 
 
 @lru_cache(maxsize=64)
 def _decoder(k: int, n: int) -> zfec.Decoder:
+    import zfec
+
     return zfec.Decoder(k, n)

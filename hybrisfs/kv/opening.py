@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hybrisfs.api.key_value import IN_LOG, ON_DEVICE, Place
 from hybrisfs.dispersal.engine import Engine
@@ -38,11 +38,13 @@ from hybrisfs.kv.mend import ValueMender
 from hybrisfs.kv.migrate import Moved, Store, finish, give_up, left_behind, migrate
 from hybrisfs.kv.record import check_container
 from hybrisfs.kv.rmds import DeviceStore
-from hybrisfs.kv.salvage import Orphans, Salvaged, salvage
 from hybrisfs.kv.seal import new_store_id
 from hybrisfs.kv.service_url import is_service
 from hybrisfs.kv.shared import SharedStores
 from hybrisfs.kv.store import KeyValueStore
+
+if TYPE_CHECKING:
+    from hybrisfs.kv.salvage import Orphans, Salvaged
 
 __all__ = ["KeyValues", "ValueFacts"]
 
@@ -379,6 +381,8 @@ class KeyValues:
 
     def orphans(self, trusted: Callable[[], Collection[int]]) -> Orphans:
         """What looks for values that nothing names on the clouds that are *trusted*. See `existing`."""
+        from hybrisfs.kv.salvage import Orphans
+
         return Orphans(self.existing(), self._key, self._upkeep, trusted)
 
     def rebuild(self) -> tuple[Path, Salvaged]:
@@ -387,6 +391,8 @@ class KeyValues:
         Returns where the former ones are and what was taken over. Raises UsageError when nothing is wrong
         with them. When it is interrupted, run it again; what is set aside stays.
         """
+        from hybrisfs.kv.salvage import salvage
+
         with self._lock:
             if not self._path.exists():
                 raise UsageError("there is nothing to be rebuilt", "nothing was ever stored by key here")

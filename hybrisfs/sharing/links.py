@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from hybrisfs.peers.service import PeerService, PeerStatus
 from hybrisfs.topic import Topic
 from sync import Head
+
+if TYPE_CHECKING:
+    from hybrisfs.peers.service import PeerService, PeerStatus
 
 __all__ = ["Links"]
 

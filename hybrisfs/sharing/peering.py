@@ -8,15 +8,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from blake3 import blake3
 
 from hybrisfs.checkpoint.checkpointer import Checkpointer
 from hybrisfs.errors import HybrisError
-from hybrisfs.peers.service import PeerService
 from hybrisfs.peers.settings import PeerCallbacks, PeerSettings
-from hybrisfs.peers.tls import PeerIdentity
 from hybrisfs.sharing.core import Core
 from hybrisfs.sharing.following import Following
 from hybrisfs.sharing.links import Links
@@ -30,6 +28,9 @@ from sync import (
     UnknownEpochError,
     decode_head,
 )
+
+if TYPE_CHECKING:
+    from hybrisfs.peers.service import PeerService
 
 __all__ = ["Peering"]
 
@@ -86,6 +87,10 @@ class Peering:
         self._links_changed()
 
     def _start(self) -> PeerService | None:
+        # What they need takes long to import, and a volume of one device needs none of it.
+        from hybrisfs.peers.service import PeerService
+        from hybrisfs.peers.tls import PeerIdentity
+
         # Of the first epoch, so that devices find each other that have not heard of the same epochs. It
         # proves nothing: links are with the keys of members.
         secret = blake3(_SECRET, key=self._ring.keys.first.metadata).digest()

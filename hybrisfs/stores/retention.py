@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from backends.address import without_secrets
 from backends.errors import AuthError, StoreError
-from backends.registry import KINDS, kind_of
+from backends.registry import drivers, kind_of
 from backends.store import Store
 from backends.versions import MAX_DAYS, Versions, versions_of
 from hybrisfs.api.clouds import Retention
@@ -62,7 +62,7 @@ def stop_keeping(store: Store) -> None:
 def _versions(store: Store) -> Versions:
     found = versions_of(store)
     if found is None:
-        able = [f"{kind.schemes[0]}://" for kind in KINDS.values() if not kind.keeps_nothing]
+        able = [f"{one.kind.schemes[0]}://" for one in drivers() if not one.kind.keeps_nothing]
         raise UsageError(
             f"{without_secrets(store.url)} keeps nothing of what is deleted",
             _why_not(store.url),

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from hybrisfs.admit.invitation import Invitation
 from hybrisfs.api.decisions import Conflict, Deletion
 from hybrisfs.api.devices import Admitted, Device, DeviceRole, KeptDevice, Proof, RemovedDevice
 from hybrisfs.api.maintenance import Dropped
@@ -27,6 +26,9 @@ from hybrisfs.verify.fsck import FsckReport
 from hybrisfs.versions.browser import VersionBrowser
 from hybrisfs.volume.opened import Opened
 from hybrisfs.volume.status import devices_of, volume_status
+
+if TYPE_CHECKING:
+    from hybrisfs.admit.invitation import Invitation
 
 __all__ = ["Volume"]
 
@@ -128,6 +130,8 @@ class Volume(Opened):
     ) -> Invitation:
         """An invitation for one device, valid for *lifetime* seconds; as a *reader*, or as a contributor to
         *folders*. Raises UsageError, and HybrisError when this device is no full member itself."""
+        from hybrisfs.admit.invitation import Invitation  # pairing takes long to import
+
         sharing = self.sharing
         self.require_writer()
         rights = sharing.shared_folders.rights(folders, reader=reader)

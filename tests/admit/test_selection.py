@@ -9,7 +9,7 @@ from itertools import chain, combinations, product
 import pytest
 
 from hybrisfs.admit.kit import Held, Sources, choose_copy, decode_kit, kit_name
-from hybrisfs.pairing import GrantedCloud
+from hybrisfs.pairing.messages import GrantedCloud
 from tests.recovery.support import ADA, BOB, SECRET, STRANGER, URLS, kit, sources
 
 NAME = kit_name(SECRET.kit)

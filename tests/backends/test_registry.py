@@ -10,7 +10,7 @@ from backends.credentials import Secrets
 from backends.driver import CloudKind
 from backends.errors import AuthError, PermanentError
 from backends.file import FileStore
-from backends.registry import DRIVERS, local_options, open_heard, open_store
+from backends.registry import SCHEMES, driver_of, drivers, local_options, open_heard, open_store
 from backends.versions import versions_of
 from tests.backends.servers import FixedCredentials
 
@@ -22,12 +22,12 @@ def test_a_file_url_opens_the_folder_driver_without_touching_it(tmp_path: Path) 
 
 
 def test_every_driver_has_tests_of_its_own() -> None:
-    for driver in DRIVERS:
+    for driver in drivers():
         module = driver.__module__.rpartition(".")[2]
         assert Path(__file__).with_name(f"test_{module}.py").exists(), module
 
 
-@pytest.mark.parametrize("kind", [driver.kind for driver in DRIVERS], ids=lambda kind: kind.schemes[0])
+@pytest.mark.parametrize("kind", [driver.kind for driver in drivers()], ids=lambda kind: kind.schemes[0])
 def test_the_record_of_a_kind_is_true(kind: CloudKind) -> None:
     for scheme in kind.schemes:
         url = f"{scheme}://{kind.form.partition('://')[2]}".lower()
@@ -35,6 +35,11 @@ def test_the_record_of_a_kind_is_true(kind: CloudKind) -> None:
         assert store.url == url
         assert (versions_of(store) is None) == bool(kind.keeps_nothing)
         assert kind.local_options <= kind.options
+
+
+def test_the_schemes_of_the_registry_are_those_of_the_records() -> None:
+    named = {scheme: driver for driver in drivers() for scheme in driver.kind.schemes}
+    assert {scheme: driver_of(scheme) for scheme in SCHEMES} == named
 
 
 @pytest.mark.parametrize("url", ["gopher://host/x", "x", "", "://", "FILE:///a"])

@@ -136,8 +136,8 @@ def test_a_slip_in_the_credentials_is_told(prepared: AnsweringServer) -> None:
 def test_opening_loads_no_sdk() -> None:
     """Most volumes need one kind of cloud; a start that loads all of them takes seconds."""
     program = (
-        "import sys; from backends.registry import DRIVERS, open_store\n"
-        "for driver in DRIVERS:\n"
+        "import sys; from backends.registry import drivers, open_store\n"
+        "for driver in drivers():\n"
         "    open_store(driver.kind.form.lower())\n"
         "print([n for n in ('boto3', 'botocore', 'google.cloud.storage', 'azure', 'paramiko', 'keyring')"
         " if n in sys.modules])"

@@ -9,7 +9,7 @@ import pytest
 
 from backends.credentials import CredentialStore
 from backends.errors import AuthError, StoreError
-from backends.registry import KINDS, SCHEMES, open_store, secrets_of
+from backends.registry import SCHEMES, kind_of, open_store, secrets_of
 
 URLS = {
     "az": "az://container/folder?account=me&endpoint=http://127.0.0.1:9",
@@ -22,7 +22,7 @@ URLS = {
 
 
 def test_every_kind_of_cloud_is_there() -> None:
-    assert URLS.keys() == SCHEMES.keys() - {"file"}
+    assert URLS.keys() == {*SCHEMES} - {"file"}
     assert secrets_of("file:///folder") == ()
     assert secrets_of("gopher://host") == ()
 
@@ -39,7 +39,9 @@ def test_a_driver_takes_the_secrets_of_the_table_and_no_others(url: str, tmp_pat
         store.close()
         return caught.value
 
-    taken = dict.fromkeys([secret.name for secret in KINDS[url.partition(":")[0]].secrets], "AAAA")
+    kind = kind_of(url)
+    assert kind is not None
+    taken = dict.fromkeys([secret.name for secret in kind.secrets], "AAAA")
     assert "unknown entry" not in failure(taken).reason
     refused = failure({**taken, "wish": "AAAA"})
     assert isinstance(refused, AuthError)

@@ -36,7 +36,9 @@ from hybrisfs.kv.log_moves import MovedContainer
 from hybrisfs.kv.migrate import Moved
 from hybrisfs.kv.salvage import Orphans, Salvaged
 from hybrisfs.kv.store import KeyValueStore
-from hybrisfs.pairing import Dialogue, PairingError, Peer
+from hybrisfs.pairing.errors import PairingError
+from hybrisfs.pairing.exchange import Dialogue
+from hybrisfs.pairing.messages import Peer
 from hybrisfs.recovery import RecoveryError
 from hybrisfs.versions.retention import parse_retention
 from tests.daemon.fake_clouds import DRAWN, KIT, FakeClouds, FakeMaintenance, FakeRecovery, FakeTransfers

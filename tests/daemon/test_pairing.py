@@ -13,7 +13,8 @@ from hybrisfs.daemon.service import Daemon
 from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
-from hybrisfs.pairing import Dialogue, PairingError
+from hybrisfs.pairing.errors import PairingError
+from hybrisfs.pairing.exchange import Dialogue
 from hybrisfs.wire import ChannelError, Message
 from tests.daemon.fake import CODE, COMPARISON, FakePairing, FakeVolume, FakeVolumes
 

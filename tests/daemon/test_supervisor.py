@@ -254,17 +254,21 @@ def loaded_by(*modules: str) -> set[str]:
 def test_the_daemon_loads_the_libraries_of_clouds_and_services_when_it_needs_them() -> None:
     """Each costs every daemon a part of a second, and megabytes."""
     loaded = loaded_by("hybrisfs.daemon.local", "hybrisfs.daemon.service")
-    assert {"hybrisfs.volume.volume", "backends.webdav"} <= loaded
+    assert {"hybrisfs.volume.volume", "backends.registry"} <= loaded
+    assert not {f"backends.{one}" for one in ("azure", "file", "gcs", "s3", "sftp", "webdav")} & loaded
     assert not {"azure", "boto3", "google.cloud", "paramiko", "requests", "urllib3", "zeroconf"} & loaded
     services = {"etcd_client", "zookeeper_client", "service_metadata", "sealed_names"}
     assert not {"kazoo", *(f"hybrisfs.kv.{one}" for one in services)} & loaded
     assert not {"hybrisfs.mirror.worker", "pathspec", "watchdog.observers"} & loaded
+    # What only a volume of several devices, a pairing, a wide code or a repair needs.
+    assert not {"hybrisfs.peers.service", "cryptography.x509", "ssl", "zfec"} & loaded
+    assert not {"hybrisfs.pairing.protocol", "hybrisfs.admit.recover", "hybrisfs.kv.salvage"} & loaded
 
 
 def test_a_command_loads_nothing_of_what_clouds_need() -> None:
     """It asks the daemon."""
     loaded = loaded_by("cli.main", "hybrisfs.client")
-    assert not {"hybrisfs.dispersal", "backends.registry"} & loaded
+    assert not {"hybrisfs.dispersal", "backends.registry", "hybrisfs.exposition"} & loaded
 
 
 def test_the_process_that_watches_over_the_daemon_loads_little() -> None:

@@ -11,10 +11,11 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from hybrisfs.environment import SYSTEM
-from hybrisfs.peers import PeerCallbacks, PeerIdentity, PeerService, PeerSettings
 from hybrisfs.peers.frames import Hello
 from hybrisfs.peers.handshakes import Meeting
-from hybrisfs.peers.settings import Address
+from hybrisfs.peers.service import PeerService
+from hybrisfs.peers.settings import Address, PeerCallbacks, PeerSettings
+from hybrisfs.peers.tls import PeerIdentity
 from sync import Action, Alarm, Deliver, DeviceKey, Failed, Members, Send
 
 LONG = 20.0

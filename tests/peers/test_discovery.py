@@ -12,9 +12,9 @@ import pytest
 from zeroconf import Error, ServiceBrowser, ServiceInfo, Zeroconf
 
 from hybrisfs.environment import Environment
-from hybrisfs.peers import PeerIdentity, PeerSettings
 from hybrisfs.peers.discovery import SERVICE_TYPE, Discovery, parse_name
-from hybrisfs.peers.settings import Address
+from hybrisfs.peers.settings import Address, PeerSettings
+from hybrisfs.peers.tls import PeerIdentity
 from tests.network import alone, ip, needs_networks
 from tests.peers.support import LONG, Device, Local, identity, key, running, settings
 from tests.system.deadline import until

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybrisfs.peers import PeerIdentity
+from hybrisfs.peers.tls import PeerIdentity
 from tests.peers.support import SECRET, VOLUME, identity, key
 
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from hybrisfs.environment import SYSTEM
-from hybrisfs.peers import PeerCallbacks, PeerSettings
 from hybrisfs.peers.errors import ChannelError
 from hybrisfs.peers.frames import (
     MAX_REQUESTS,
@@ -35,6 +34,7 @@ from hybrisfs.peers.frames import (
 )
 from hybrisfs.peers.handshakes import Meeting, SecureChannel, meet
 from hybrisfs.peers.link import Link
+from hybrisfs.peers.settings import PeerCallbacks, PeerSettings
 from hybrisfs.peers.tls import TlsIdentity
 from sync.messages import MAX_MESSAGE
 from tests.peers.support import LONG, QUICK, Device, identity, key, members, settings, tcp_pair, within

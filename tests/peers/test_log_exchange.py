@@ -6,7 +6,9 @@ import threading
 from collections.abc import Sequence
 
 from hybrisfs.environment import SYSTEM
-from hybrisfs.peers import PeerCallbacks, PeerIdentity, PeerService
+from hybrisfs.peers.service import PeerService
+from hybrisfs.peers.settings import PeerCallbacks
+from hybrisfs.peers.tls import PeerIdentity
 from sync import Accepted, Action, DeviceKey, Exchange, decode_signed
 from tests.peers.support import LONG, QUICK, SECRET
 from tests.sync.support import KEYS, MEMBERS, VOLUME

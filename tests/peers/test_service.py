@@ -10,8 +10,9 @@ from unittest import mock
 import pytest
 
 from hybrisfs.environment import SYSTEM
-from hybrisfs.peers import ListenError, PeerService, PeerSettings
-from hybrisfs.peers.errors import PeerError
+from hybrisfs.peers.errors import ListenError, PeerError
+from hybrisfs.peers.service import PeerService
+from hybrisfs.peers.settings import PeerSettings
 from tests.peers.support import LONG, Device, identity, key, knows, members, running, settings
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hybrisfs.errors import UsageError
-from hybrisfs.peers import Address, format_address, parse_address
+from hybrisfs.peers.settings import Address, format_address, parse_address
 
 
 @pytest.mark.parametrize(

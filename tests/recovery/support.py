@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hybrisfs.admit.kit import Sources, encode_kit
 from hybrisfs.keys import EpochKeys, SharedKeys
-from hybrisfs.pairing import Grant, GrantedCloud
+from hybrisfs.pairing.messages import Grant, GrantedCloud
 from hybrisfs.recovery import Cost, KitRecord, KitSecret, seal_key
 from sync import DeviceKey
 

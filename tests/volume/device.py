@@ -16,7 +16,8 @@ from hybrisfs.dispersal.ranking import TimerBounds, Timing
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.home import Home
 from hybrisfs.members.members import Member
-from hybrisfs.pairing import Joined, Peer
+from hybrisfs.pairing.messages import Peer
+from hybrisfs.pairing.session import Joined
 from hybrisfs.peers.settings import PeerSettings
 from hybrisfs.receive.pull import PullLimits
 from hybrisfs.state.journal import JournalFullError

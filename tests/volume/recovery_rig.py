@@ -14,7 +14,8 @@ from hybrisfs.api.maintenance import Kit, MadeKit
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.home import Home
 from hybrisfs.members.members import Member
-from hybrisfs.pairing import Joined, Peer
+from hybrisfs.pairing.messages import Peer
+from hybrisfs.pairing.session import Joined
 from hybrisfs.recovery import Cost
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.volume.volume import Volume

@@ -17,7 +17,10 @@ from hybrisfs.checkpoint.limits import CheckpointLimits
 from hybrisfs.home import Home
 from hybrisfs.members.members import Member
 from hybrisfs.merge.state_hash import state_hash
-from hybrisfs.pairing import Dialogue, Joined, PairingError, Peer
+from hybrisfs.pairing.errors import PairingError
+from hybrisfs.pairing.exchange import Dialogue
+from hybrisfs.pairing.messages import Peer
+from hybrisfs.pairing.session import Joined
 from hybrisfs.state.checkpoints import CheckpointTable
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.volume.volume import Volume

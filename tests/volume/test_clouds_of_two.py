@@ -15,7 +15,7 @@ import pytest
 
 from backends.credentials import Credentials
 from backends.file import FileStore
-from backends.registry import SCHEMES
+from backends.sftp import SftpStore
 from backends.store import Store
 from hybrisfs.merge.cloud_set import CloudRecord, free_number
 from hybrisfs.settings.config import VolumeConfig
@@ -181,11 +181,13 @@ def all_single(device: Device) -> bool:
 class Folders:
     """Folders that play SSH servers; every URL by which one was opened is kept."""
 
+    kind = SftpStore.kind
+
     def __init__(self, root: Path) -> None:
         self._root = root
         self.opened: list[str] = []
 
-    def open(self, url: str, credentials: Credentials) -> Store:
+    def __call__(self, url: str, credentials: Credentials) -> Store:
         self.opened.append(url)
         return FileStore((self._root / urlsplit(url).path.strip("/")).as_uri())
 
@@ -195,7 +197,7 @@ def test_files_that_a_url_names_count_where_it_was_typed(
 ) -> None:
     first, second = devices
     folders = Folders(tmp_path / "nas")
-    monkeypatch.setitem(SCHEMES, "sftp", folders.open)
+    monkeypatch.setattr("backends.sftp.SftpStore", folders)
     url = "sftp://me@nas/box?known_hosts=/tmp/shared/known&key=/home/b/key"
     second.volume.clouds.add(url, "nas")
     assert folders.opened[-1] == url

@@ -20,7 +20,8 @@ from hybrisfs.home import Home
 from hybrisfs.members.members import Member, member_key
 from hybrisfs.members.roles import Area, Role, RoleRecord, new_assignment, new_role_key
 from hybrisfs.merge.cloud_set import CloudRecord, entries_of
-from hybrisfs.pairing import Joined, Peer
+from hybrisfs.pairing.messages import Peer
+from hybrisfs.pairing.session import Joined
 from hybrisfs.registers.node_id import ROOT_ID, new_node_id
 from hybrisfs.registers.tree import Attr, Content, Place, attr_key, content_key, pack_key, place_key
 from hybrisfs.state.schema import ROOT_INO

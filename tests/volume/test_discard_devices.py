@@ -14,7 +14,8 @@ from hybrisfs.admit.join import join_volume, make_grant
 from hybrisfs.gc.limits import GcLimits
 from hybrisfs.home import Home
 from hybrisfs.members.members import Member
-from hybrisfs.pairing import Joined, Peer
+from hybrisfs.pairing.messages import Peer
+from hybrisfs.pairing.session import Joined
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.versions.retention import DEFAULT_RETENTION, parse_retention

@@ -11,7 +11,8 @@ from hybrisfs.admit.join import join_volume, make_grant
 from hybrisfs.environment import SYSTEM
 from hybrisfs.home import Home
 from hybrisfs.members.members import Member
-from hybrisfs.pairing import Joined, Peer
+from hybrisfs.pairing.messages import Peer
+from hybrisfs.pairing.session import Joined
 from hybrisfs.registers.tree import Place
 from hybrisfs.verify.database_check import FsckReport, LocalVolume, check_database
 from hybrisfs.verify.fsck import Problem

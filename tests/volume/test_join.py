@@ -28,8 +28,10 @@ from hybrisfs.keys import EpochKeys, SharedKeys, VolumeKeys
 from hybrisfs.members.member_table import MemberTable
 from hybrisfs.members.members import Member
 from hybrisfs.members.roles import Rights, Role
-from hybrisfs.pairing import Admitted, Dialogue, Grant, GrantedCloud, Joined, PairingCode, Peer, new_code
-from hybrisfs.pairing.session import Host
+from hybrisfs.pairing.code import PairingCode, new_code
+from hybrisfs.pairing.exchange import Dialogue
+from hybrisfs.pairing.messages import Grant, GrantedCloud, Peer
+from hybrisfs.pairing.session import Admitted, Host, Joined
 from hybrisfs.parts import Ground
 from hybrisfs.settings.config import CloudConfig, VolumeConfig, list_volumes
 from hybrisfs.state.database import Database

@@ -15,7 +15,7 @@ from hybrisfs.admit.kit import Sources, decode_kit, encode_kit, kit_name, kit_ve
 from hybrisfs.cloud_registers.consensus import KEPT_SECONDS
 from hybrisfs.home import Home
 from hybrisfs.members.members import Member
-from hybrisfs.pairing import GrantedCloud
+from hybrisfs.pairing.messages import GrantedCloud
 from hybrisfs.recovery import RecoveryError, sealed_key
 from tests.volume.device import Device
 from tests.volume.recovery_rig import PASSPHRASE, First, Second, copies, kit_of, recover, waits

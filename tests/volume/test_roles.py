@@ -22,7 +22,8 @@ from hybrisfs.home import Home
 from hybrisfs.members.members import Member, member_key
 from hybrisfs.members.roles import Role
 from hybrisfs.merge.cloud_set import CloudRecord, entries_of
-from hybrisfs.pairing import Joined, Peer
+from hybrisfs.pairing.messages import Peer
+from hybrisfs.pairing.session import Joined
 from hybrisfs.registers.tree import Content, Place, content_key, place_key
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.volume.volume import Volume
