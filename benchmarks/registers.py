@@ -35,18 +35,18 @@ from benchmarks.plots import Curve, plot_curves
 from benchmarks.report import RESULTS, terminal
 from benchmarks.targets import Target
 from benchmarks.ycsb import DelayedStore
-from hybrisfs.cloud_registers.names import Names, Version
-from hybrisfs.cloud_registers.reading import read
-from hybrisfs.cloud_registers.register import Draft, Found, Lists, Part, Register
-from hybrisfs.cloud_registers.rounds import Ask, Protocol, Round, need
-from hybrisfs.cloud_registers.runner import Runner
-from hybrisfs.cloud_registers.thresholds import PASIS, POWERSTORE, Thresholds
 from hybrisfs.dispersal.engine import Cloud, Engine
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.environment import SYSTEM
 from hybrisfs.kv.cloud_objects import ObjectCodec
 from hybrisfs.kv.seal import ValueSealer
+from hybrisfs.quorums.names import Names, Version
+from hybrisfs.quorums.reading import read
+from hybrisfs.quorums.register import Draft, Found, Lists, Part, Register
+from hybrisfs.quorums.rounds import Ask, Protocol, Round, need
+from hybrisfs.quorums.runner import Runner
+from hybrisfs.quorums.thresholds import PASIS, POWERSTORE, Thresholds
 from sync import OneKey
 
 _MEAN: Final = 0.020  # seconds

@@ -25,8 +25,8 @@ letter  kind          parts of the key             format and codec of the value
 ``q``   `SIGNED_KIT`  kit (16)                     `hybrisfs.recovery.record`          the highest stamp
 ``y``   `KIT`         kit (16)                     `hybrisfs.recovery.record`          the highest stamp
 ``e``   `EPOCH`       epoch (4)                    `hybrisfs.members.epochs`             each
-``s``   `CLOUD`       number (u8)                  `hybrisfs.merge.cloud_set`          the highest stamp
-``r``   `REDUNDANCY`  none                         `hybrisfs.merge.cloud_set`          the highest stamp
+``s``   `CLOUD`       number (u8)                  `hybrisfs.merge.cloud_records`          the highest stamp
+``r``   `REDUNDANCY`  none                         `hybrisfs.merge.cloud_records`          the highest stamp
 ``z``   `SERVICE`     hash of its URL (8)          `hybrisfs.merge.kv_services`        one that is in use
 ``b``   `CONTAINER`   name                         `hybrisfs.registers.entries`        one that is there
 ``j``   `ENTRY`       space (8), key               `hybrisfs.registers.entries`        all, one first

@@ -56,7 +56,7 @@ LAYERS = (
     ),
     ("shown", "topic", "wire"),
     ("api", "dispersal", "peers", "registers", "stages"),
-    ("cloud_registers", "exposition", "history", "home", "keys", "state", "verdict"),
+    ("quorums", "exposition", "history", "home", "keys", "state", "verdict"),
     ("events", "keyring", "recovery", "systemd"),
     ("members", "service_manager"),
     ("log",),

@@ -17,7 +17,7 @@ from hybrisfs.members.members import member_key
 from hybrisfs.members.removal import vote_key
 from hybrisfs.members.roles import new_role_key
 from hybrisfs.merge.authority import RULES, described
-from hybrisfs.merge.cloud_set import REDUNDANCY_KEY, cloud_key
+from hybrisfs.merge.cloud_records import REDUNDANCY_KEY, cloud_key
 from hybrisfs.merge.kv_services import service_key
 from hybrisfs.recovery.record import kit_key, signed_kit_key
 from hybrisfs.registers.ballots import ballot_key, proposal_key

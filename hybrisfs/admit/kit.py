@@ -1,6 +1,6 @@
 """Recovery kits on the clouds: the objects `kits/KIT/RECORD`, each a version of a kit, and `recovery/KIT`.
 
-KIT is the id of the kit in hex. RECORD is that of a version of kind 1 (`hybrisfs.cloud_registers.names`),
+KIT is the id of the kit in hex. RECORD is that of a version of kind 1 (`hybrisfs.quorums.names`),
 hashed with a key that follows from the voucher (below). The number of its time is the serial, but at most
 2^48 - 1, and the writer the first 8 bytes of the digest; write and verifier are 24 bytes of a hash of the
 object, keyed with the voucher; k is 1 and the commitment 0. The object `recovery/KIT` has the bytes of the
@@ -42,11 +42,11 @@ from nacl.bindings import (
 )
 from nacl.exceptions import CryptoError
 
-from hybrisfs.cloud_registers.contact import self_proving
-from hybrisfs.cloud_registers.names import RegisterNames, Version
-from hybrisfs.cloud_registers.thresholds import Standing, first_contact
 from hybrisfs.environment import SYSTEM
 from hybrisfs.pairing.messages import Grant
+from hybrisfs.quorums.contact import self_proving
+from hybrisfs.quorums.names import RegisterNames, Version
+from hybrisfs.quorums.thresholds import Standing, first_contact
 from hybrisfs.recovery.record import KitRecord
 from hybrisfs.recovery.sealed_key import KitSecret, SealedKey
 from sync import (

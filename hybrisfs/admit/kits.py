@@ -2,7 +2,7 @@
 
 Every device renews every kit: it compares what the clouds hold with what it knows itself. The later contents
 win (`hybrisfs.admit.kit`), and all clouds get the very same bytes: as a version of a register
-(`hybrisfs.cloud_registers.contact`), and under the name that programs before this one know. Nobody knows
+(`hybrisfs.quorums.contact`), and under the name that programs before this one know. Nobody knows
 which programs the devices of a volume run, so both are kept.
 """
 
@@ -36,10 +36,6 @@ from hybrisfs.admit.kit import (
 from hybrisfs.admit.reserve_log import ReserveLog
 from hybrisfs.api.maintenance import Kit, KitCloud, MadeKit, RemovedKit
 from hybrisfs.api.request import extended
-from hybrisfs.cloud_registers.contact import ContactRegister, OnCloud, Sight, Superseding
-from hybrisfs.cloud_registers.names import Version
-from hybrisfs.cloud_registers.rounds import Answer
-from hybrisfs.cloud_registers.runner import Runner
 from hybrisfs.dispersal.engine import Engine
 from hybrisfs.errors import UsageError
 from hybrisfs.kinds import KINDS, SIGNED_KIT, Trait
@@ -47,6 +43,10 @@ from hybrisfs.log import Registers
 from hybrisfs.members.members import Member
 from hybrisfs.members.removal import Stance, encode_vote, vote_key
 from hybrisfs.parts import Ground
+from hybrisfs.quorums.contact import ContactRegister, OnCloud, Sight, Superseding
+from hybrisfs.quorums.names import Version
+from hybrisfs.quorums.rounds import Answer
+from hybrisfs.quorums.runner import Runner
 from hybrisfs.recovery import (
     DEFAULT_COST,
     Cost,

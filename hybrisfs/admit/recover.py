@@ -37,9 +37,6 @@ from hybrisfs.admit.kit import (
 from hybrisfs.admit.kits import RESERVE_NAME
 from hybrisfs.admit.reserve_log import MAX_ADMISSIONS, ReserveLog
 from hybrisfs.bounded import in_parallel
-from hybrisfs.cloud_registers.contact import ContactRegister
-from hybrisfs.cloud_registers.names import Version
-from hybrisfs.cloud_registers.runner import Runner
 from hybrisfs.dispersal.cloud import Cloud
 from hybrisfs.dispersal.clouds import Clouds
 from hybrisfs.dispersal.probe import all_names
@@ -52,6 +49,9 @@ from hybrisfs.members.epochs import GRANT_PREFIX, MAX_GRANT, open_grant_object, 
 from hybrisfs.members.members import Member
 from hybrisfs.pairing.messages import Grant, Peer, check_device_name
 from hybrisfs.pairing.session import Joined
+from hybrisfs.quorums.contact import ContactRegister
+from hybrisfs.quorums.names import Version
+from hybrisfs.quorums.runner import Runner
 from hybrisfs.recovery import KitSecret, RecoveryError, SealedKey
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.stores.own_places import MARKER_NAME, OwnPlaces, belongs_to_another

@@ -17,7 +17,7 @@ from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.dispersal.upkeep import Upkeep, WrongObject
 from hybrisfs.environment import Environment
-from hybrisfs.merge.cloud_set import CloudRecord, CloudState, RedundancyRecord
+from hybrisfs.merge.cloud_records import CloudRecord, CloudState, RedundancyRecord
 from hybrisfs.settings.config import MAX_CLOUDS, CloudConfig, VolumeConfig
 from hybrisfs.stores.own_places import ANY_HOME, MARKER_NAME, OwnPlaces
 

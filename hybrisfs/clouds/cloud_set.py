@@ -1,8 +1,8 @@
 """The set of a volume's clouds: it changes, and the objects on the clouds move, in the background.
 
-The registers of `merge.cloud_set` say what is wanted; this brings the configuration and the running engine
-up to date with them, and drains clouds that are to go. The device that said so does most of that; each device
-moves its own log, and the packs that it put onto a cloud before it heard that the cloud goes.
+The registers of `merge.cloud_records` say what is wanted. This brings the configuration and the running
+engine up to date with them, and drains clouds that are to go. The device that said so does most of that; each
+device moves its own log, and the packs that it put onto a cloud before it heard that the cloud goes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hybrisfs.clouds.redundancy import Recoder, Rewriting, ValueKeeping
 from hybrisfs.clouds.signpost import Signposts
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.errors import HybrisError
-from hybrisfs.merge.cloud_set import (
+from hybrisfs.merge.cloud_records import (
     CloudRecord,
     CloudState,
     RedundancyRecord,

@@ -31,7 +31,7 @@ from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.probe import Changed, Look
 from hybrisfs.dispersal.traffic import CloudTraffic
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.merge.cloud_set import (
+from hybrisfs.merge.cloud_records import (
     MAX_CLOUD_NAME,
     MAX_CLOUD_URL,
     CloudRecord,

@@ -1,7 +1,7 @@
 """Signposts, the objects `signposts/RECORD` and `signpost` on every cloud: which clouds the volume has now.
 
 They are there once the clouds of the volume were changed. RECORD is that of a version of kind 1
-(`hybrisfs.cloud_registers.names`), hashed with a key that follows from the first epoch's, which every device
+(`hybrisfs.quorums.names`), hashed with a key that follows from the first epoch's, which every device
 has, however long it was away. The number of its time is the clock below, but at most 2^48 - 1, and the writer
 8 bytes of a hash of all entries; write and verifier are 24 bytes of a hash of the object, keyed likewise; k
 is 1 and the commitment 0. The object `signpost` has the bytes of the latest version, for programs that know
@@ -10,7 +10,7 @@ no versions.
 A device that was away while all clouds that it knew were replaced could not read the updates that say so.
 What it finds here counts only for clouds that no register of its own tells of, and no longer; and only when a
 member signed it, and more than f of the clouds that the device knows by registers tell of the same place
-(`cloud_registers.thresholds.first_contact`). For the keys of old epochs are also known to devices that were
+(`quorums.thresholds.first_contact`). For the keys of old epochs are also known to devices that were
 removed, and a device that was away may not know of the removal.
 
     magic "HFSP", version u16 = 2, sealed (`sync.seal`, key of log segments):
@@ -31,13 +31,13 @@ from typing import Final
 
 from blake3 import blake3
 
-from hybrisfs.cloud_registers.contact import ContactRegister, Sight, Superseding, self_proving
-from hybrisfs.cloud_registers.names import RegisterNames, Version
-from hybrisfs.cloud_registers.runner import Runner
-from hybrisfs.cloud_registers.thresholds import Standing, first_contact
 from hybrisfs.dispersal.engine import Engine
-from hybrisfs.merge.cloud_set import CloudRecord, cloud_key, entries_of, read_clouds, read_redundancy
+from hybrisfs.merge.cloud_records import CloudRecord, cloud_key, entries_of, read_clouds, read_redundancy
 from hybrisfs.parts import Ground
+from hybrisfs.quorums.contact import ContactRegister, Sight, Superseding, self_proving
+from hybrisfs.quorums.names import RegisterNames, Version
+from hybrisfs.quorums.runner import Runner
+from hybrisfs.quorums.thresholds import Standing, first_contact
 from sync import DEVICE_ID_SIZE, DecodeError, DeviceKey, Members, SealKeys, Write, head_name
 from sync.codec import Reader, Writer
 from sync.identity import SIGNATURE_SIZE, verify

@@ -1,4 +1,4 @@
-"""The keys of containers on one set of clouds: each is a register (`hybrisfs.cloud_registers`).
+"""The keys of containers on one set of clouds: each is a register (`hybrisfs.quorums`).
 
 A key that was deleted leaves a version that says so, for ever: without it, a cloud that was away could bring
 back an earlier value. What is overwritten stays for `conditional.KEPT_SECONDS`; then the device that has
@@ -17,14 +17,6 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from blake3 import blake3
 
-from hybrisfs.cloud_registers.conditional import write_if
-from hybrisfs.cloud_registers.consensus import KEPT_SECONDS
-from hybrisfs.cloud_registers.names import Names, Version
-from hybrisfs.cloud_registers.reading import collect, is_latest, read
-from hybrisfs.cloud_registers.register import Draft, Found, Part, Register
-from hybrisfs.cloud_registers.rounds import Answer, Protocol, ProtocolRunner, RoundFailedError
-from hybrisfs.cloud_registers.snapshot import erase, take_snapshot
-from hybrisfs.cloud_registers.transaction import Member, Transaction, tidy
 from hybrisfs.dispersal.errors import CloudsUnavailable, DispersalError, IntegrityError, UnreadableHereError
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.kv.cloud_objects import Metadata, ObjectCodec
@@ -34,6 +26,14 @@ from hybrisfs.kv.errors import AmbiguousVersionError, ConditionNotMetError
 from hybrisfs.kv.record import Condition, Timestamp, encode_key
 from hybrisfs.kv.rooms import Rooms, content_of, size_of
 from hybrisfs.kv.seal import STORE_ID_SIZE, ValueSealer
+from hybrisfs.quorums.conditional import write_if
+from hybrisfs.quorums.consensus import KEPT_SECONDS
+from hybrisfs.quorums.names import Names, Version
+from hybrisfs.quorums.reading import collect, is_latest, read
+from hybrisfs.quorums.register import Draft, Found, Part, Register
+from hybrisfs.quorums.rounds import Answer, Protocol, ProtocolRunner, RoundFailedError
+from hybrisfs.quorums.snapshot import erase, take_snapshot
+from hybrisfs.quorums.transaction import Member, Transaction, tidy
 from hybrisfs.registers.entries import MAX_ATTRIBUTES
 from sync.seal import SealKeys
 

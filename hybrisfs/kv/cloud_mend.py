@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from typing import NamedTuple
 
-from hybrisfs.cloud_registers.names import Version
-from hybrisfs.cloud_registers.reading import is_latest
-from hybrisfs.cloud_registers.register import Register
-from hybrisfs.cloud_registers.rounds import RoundFailedError
 from hybrisfs.dispersal.errors import CloudsUnavailable, DispersalError, Finding, IntegrityError
 from hybrisfs.dispersal.upkeep import Repair
 from hybrisfs.kv.cloud_store import CloudStore
+from hybrisfs.quorums.names import Version
+from hybrisfs.quorums.reading import is_latest
+from hybrisfs.quorums.register import Register
+from hybrisfs.quorums.rounds import RoundFailedError
 
 __all__ = ["CloudMender", "Held"]
 

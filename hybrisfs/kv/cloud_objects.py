@@ -21,7 +21,7 @@ r"""The objects of a value in a container on the clouds, one for each cloud.
     16      n times: keyed hash of share i    /
 
 The name of the object has a keyed hash of all before the share, and says how many shares give the value
-(`cloud_registers.names`). So each part is proven before it is used.
+(`quorums.names`). So each part is proven before it is used.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from hybrisfs.cloud_registers.names import NONCE_SIZE, VERIFIER_SIZE, Names, Version
-from hybrisfs.cloud_registers.register import METADATA_SIZE, Draft
 from hybrisfs.dispersal.erasure import MAX_FRAGMENTS, fragment_length, join, split
 from hybrisfs.dispersal.errors import IntegrityError
 from hybrisfs.environment import Environment
 from hybrisfs.kv.record import MAX_KEY, MAX_VALUE
 from hybrisfs.kv.seal import SEAL_OVERHEAD, ValueSealer
+from hybrisfs.quorums.names import NONCE_SIZE, VERIFIER_SIZE, Names, Version
+from hybrisfs.quorums.register import METADATA_SIZE, Draft
 from hybrisfs.registers.entries import MAX_ATTRIBUTES
 from sync.codec import Buffer, DecodeError, Reader, Writer
 
@@ -127,7 +127,7 @@ class Metadata(NamedTuple):
 
 
 class ObjectCodec:
-    """Makes objects of values and values of objects, see `cloud_registers.register.Codec`. Thread-safe."""
+    """Makes objects of values and values of objects, see `quorums.register.Codec`. Thread-safe."""
 
     def __init__(self, names: Names, sealer: ValueSealer, environment: Environment) -> None:
         self._names = names

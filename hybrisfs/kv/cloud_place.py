@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from hybrisfs.cloud_registers.thresholds import PASIS, POWERSTORE, Thresholds
 from hybrisfs.dispersal.erasure import MAX_FRAGMENTS
 from hybrisfs.errors import UsageError
+from hybrisfs.quorums.thresholds import PASIS, POWERSTORE, Thresholds
 
 __all__ = ["CloudPlace", "is_on_clouds"]
 

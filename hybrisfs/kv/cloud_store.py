@@ -18,9 +18,6 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
-from hybrisfs.cloud_registers.consensus import WRITE_SECONDS
-from hybrisfs.cloud_registers.register import Found, Part
-from hybrisfs.cloud_registers.rounds import ProtocolRunner
 from hybrisfs.errors import HybrisError
 from hybrisfs.kv.cloud_keys import CloudKeys, InTransaction, Latest, facts_of, timestamp_of
 from hybrisfs.kv.cloud_place import CloudPlace
@@ -34,6 +31,9 @@ from hybrisfs.kv.errors import (
     NoSuchKeyError,
 )
 from hybrisfs.kv.record import ABSENT, PRESENT, Condition, Timestamp, is_usable
+from hybrisfs.quorums.consensus import WRITE_SECONDS
+from hybrisfs.quorums.register import Found, Part
+from hybrisfs.quorums.rounds import ProtocolRunner
 from sync.codec import DecodeError, Reader, Writer
 from sync.seal import SealKeys
 

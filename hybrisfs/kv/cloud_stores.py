@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
-from hybrisfs.cloud_registers.runner import Runner
 from hybrisfs.dispersal.engine import Engine
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.errors import HybrisError
@@ -13,6 +12,7 @@ from hybrisfs.kv.cloud_place import CloudPlace, is_on_clouds
 from hybrisfs.kv.cloud_store import CloudStore
 from hybrisfs.kv.containers import Authority
 from hybrisfs.kv.shared import Owner, Services
+from hybrisfs.quorums.runner import Runner
 
 __all__ = ["CloudStores"]
 

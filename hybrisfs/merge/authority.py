@@ -77,7 +77,7 @@ from hybrisfs.members.members import Member, member_key
 from hybrisfs.members.removal import decode_vote
 from hybrisfs.members.role_table import Roles
 from hybrisfs.members.roles import NOWHERE, Grounds, Role, RoleRecord, check_assignment, whose_role
-from hybrisfs.merge.cloud_set import CloudRecord, RedundancyRecord
+from hybrisfs.merge.cloud_records import CloudRecord, RedundancyRecord
 from hybrisfs.merge.kv_services import ServiceRecord
 from hybrisfs.registers.entries import check_container_record, check_entry
 from hybrisfs.registers.labels import check_label

@@ -20,7 +20,7 @@ from typing import Final, Protocol
 from hybrisfs.bounded import in_groups
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.dispersal.pack import ChunkLocation, PackClouds
-from hybrisfs.merge.cloud_set import CloudState, read_clouds
+from hybrisfs.merge.cloud_records import CloudState, read_clouds
 from hybrisfs.stages import Signals
 from hybrisfs.state.chunk_states import ELSEWHERE, MAX_CHUNK, ChunkRef
 from hybrisfs.state.file_chunks import chunks_after

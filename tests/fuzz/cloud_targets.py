@@ -30,7 +30,7 @@ from hybrisfs.dispersal.share import (
 from hybrisfs.kv.record import KeyMetadata
 from hybrisfs.kv.repetition import MAX_WRITES, pack_writes, unpack_writes
 from hybrisfs.kv.seal import ValueSealer, parse_value_name
-from hybrisfs.merge.cloud_set import CloudRecord, cloud_key
+from hybrisfs.merge.cloud_records import CloudRecord, cloud_key
 from sync.codec import Reader
 from sync.identity import SIGNATURE_SIZE
 from sync.seal import NONCE_SIZE, open_sealed, seal

@@ -22,7 +22,7 @@ from hybrisfs.members.epochs import (
 from hybrisfs.members.evidence import decode_evidence, decode_evidence_file, encode_evidence_file
 from hybrisfs.members.members import Member
 from hybrisfs.merge.authority import breach
-from hybrisfs.merge.cloud_set import CloudRecord, CloudState, RedundancyRecord
+from hybrisfs.merge.cloud_records import CloudRecord, CloudState, RedundancyRecord
 from hybrisfs.merge.kv_services import ServiceRecord, service_key
 from hybrisfs.recovery.record import KIT_CONTEXT, KitRecord, SignedKit, signed_kit_key
 from hybrisfs.registers.ballots import Answer, Ballot, Proposal, Stage, Stray

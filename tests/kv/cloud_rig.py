@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
-from hybrisfs.cloud_registers.runner import Runner
 from hybrisfs.dispersal.ranking import Timing
 from hybrisfs.kv.cloud_place import CloudPlace
 from hybrisfs.kv.cloud_store import CloudStore
 from hybrisfs.kv.containers import ANYBODY
+from hybrisfs.quorums.runner import Runner
 from sync import OneKey
 from tests.dispersal.fakes import CALM, Cluster
 

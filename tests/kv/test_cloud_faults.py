@@ -13,8 +13,6 @@ import pytest
 
 from backends.errors import TransientError
 from backends.webdav import WebDavStore
-from hybrisfs.cloud_registers.consensus import KEPT_SECONDS
-from hybrisfs.cloud_registers.runner import Runner, RunnerLimits
 from hybrisfs.dispersal.engine import Cloud, Engine
 from hybrisfs.dispersal.erasure import split
 from hybrisfs.dispersal.errors import CloudsUnavailable, IntegrityError
@@ -29,6 +27,8 @@ from hybrisfs.kv.errors import (
     NoSuchContainerError,
 )
 from hybrisfs.kv.record import ABSENT, PRESENT
+from hybrisfs.quorums.consensus import KEPT_SECONDS
+from hybrisfs.quorums.runner import Runner, RunnerLimits
 from sync import OneKey
 from tests.backends.faulty_server import FaultyProxy
 from tests.backends.servers import FixedCredentials, wsgidav

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybrisfs.cloud_registers.thresholds import PASIS, POWERSTORE, Thresholds
 from hybrisfs.errors import UsageError
 from hybrisfs.kv.cloud_place import CloudPlace, is_on_clouds
+from hybrisfs.quorums.thresholds import PASIS, POWERSTORE, Thresholds
 
 
 @pytest.mark.parametrize(

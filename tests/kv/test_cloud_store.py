@@ -12,8 +12,6 @@ from random import Random
 
 import pytest
 
-from hybrisfs.cloud_registers.names import Version
-from hybrisfs.cloud_registers.rounds import Answer, Protocol
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.kv.cloud_store import CloudStore
 from hybrisfs.kv.containers import Key
@@ -26,6 +24,8 @@ from hybrisfs.kv.errors import (
     NoSuchKeyError,
 )
 from hybrisfs.kv.record import ABSENT, MAX_VALUE, PRESENT, Condition
+from hybrisfs.quorums.names import Version
+from hybrisfs.quorums.rounds import Answer, Protocol
 from tests.dispersal.fakes import HASTY
 from tests.kv.cloud_rig import BIG, PLACES, UNHURRIED, Rig
 from tests.kv.linearizability import (

@@ -11,7 +11,6 @@ from typing import Final
 
 import pytest
 
-from hybrisfs.cloud_registers.runner import Runner
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.ranking import Timing
@@ -27,6 +26,7 @@ from hybrisfs.kv.record import ABSENT
 from hybrisfs.kv.rmds import DeviceStore
 from hybrisfs.kv.shared import Owner
 from hybrisfs.kv.store import KeyValueLimits
+from hybrisfs.quorums.runner import Runner
 from sync import OneKey
 from tests.dispersal.fakes import HASTY, Cluster
 from tests.kv.rig import KEY, LONG, new_database

@@ -14,7 +14,7 @@ from hybrisfs.members.members import Member, member_key
 from hybrisfs.members.removal import Stance, encode_vote, vote_key
 from hybrisfs.members.roles import Role, RoleRecord, new_role_key, whose_role
 from hybrisfs.merge.authority import RULES, fault, may_write
-from hybrisfs.merge.cloud_set import CloudRecord, entries_of
+from hybrisfs.merge.cloud_records import CloudRecord, entries_of
 from hybrisfs.registers.ballots import Answer, Ballot, Proposal, Stage, ballot_key, proposal_key
 from hybrisfs.registers.node_id import ROOT_ID, new_node_id
 from hybrisfs.registers.tree import Attr, Content, Place, attr_key, content_key, pack_key, place_key

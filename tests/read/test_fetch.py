@@ -13,7 +13,7 @@ import pytest
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.dispersal.pack import ChunkLocation
 from hybrisfs.environment import Environment
-from hybrisfs.merge.cloud_set import CloudRecord, entries_of
+from hybrisfs.merge.cloud_records import CloudRecord, entries_of
 from hybrisfs.read.fetch import FetchLimits
 from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.tree.inodes import Inode

@@ -9,12 +9,6 @@ from functools import partial
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from hybrisfs.cloud_registers.conditional import write_if
-from hybrisfs.cloud_registers.names import Version
-from hybrisfs.cloud_registers.reading import read as read_register
-from hybrisfs.cloud_registers.register import Draft, Found, Part
-from hybrisfs.cloud_registers.rounds import Protocol
-from hybrisfs.cloud_registers.snapshot import take_snapshot
 from hybrisfs.errors import HybrisError
 from hybrisfs.kv.cloud_keys import CloudKeys, _check, timestamp_of
 from hybrisfs.kv.cloud_mend import CloudMender
@@ -24,6 +18,12 @@ from hybrisfs.kv.cloud_store import CloudStore
 from hybrisfs.kv.containers import Key
 from hybrisfs.kv.errors import ConditionNotMetError, ContainerExistsError, NoSuchKeyError
 from hybrisfs.kv.record import ABSENT, PRESENT, Condition, Timestamp
+from hybrisfs.quorums.conditional import write_if
+from hybrisfs.quorums.names import Version
+from hybrisfs.quorums.reading import read as read_register
+from hybrisfs.quorums.register import Draft, Found, Part
+from hybrisfs.quorums.rounds import Protocol
+from hybrisfs.quorums.snapshot import take_snapshot
 from tests.kv.linearizability import Effect, deleted, listed, read, replaced, unless, wrote
 from tests.simulation.key_clouds import Asker, KeyClouds, UnderWay
 from tests.tree.rig import Rig

@@ -21,7 +21,6 @@ from random import Random
 from threading import Condition as Turn
 from typing import TYPE_CHECKING, Final
 
-from hybrisfs.cloud_registers.thresholds import PASIS, POWERSTORE
 from hybrisfs.dispersal.errors import CloudsUnavailable, IntegrityError, UnreadableHereError
 from hybrisfs.environment import Environment
 from hybrisfs.errors import HybrisError
@@ -29,6 +28,7 @@ from hybrisfs.kv.cloud_keys import _RefusedError
 from hybrisfs.kv.cloud_place import CloudPlace
 from hybrisfs.kv.cloud_store import CloudStore
 from hybrisfs.kv.errors import NoSuchContainerError
+from hybrisfs.quorums.thresholds import PASIS, POWERSTORE
 from tests.kv.linearizability import Effect, Operation, is_linearizable, read
 from tests.simulation.container_calls import BUSY, KEYS, REGISTRY, Alone, Call, Calls, Daemon
 from tests.simulation.key_clouds import Asker, KeyClouds, KilledError

@@ -22,7 +22,7 @@ from hybrisfs.members.epochs import encode_grant, epoch_key
 from hybrisfs.members.members import Member, member_key
 from hybrisfs.members.removal import Stance, encode_vote, vote_key
 from hybrisfs.members.roles import Area, RoleRecord, new_assignment
-from hybrisfs.merge.cloud_set import REDUNDANCY_KEY, CloudRecord, RedundancyRecord, cloud_key
+from hybrisfs.merge.cloud_records import REDUNDANCY_KEY, CloudRecord, RedundancyRecord, cloud_key
 from hybrisfs.merge.kv_services import ServiceRecord, service_key
 from hybrisfs.recovery.record import KitRecord, SignedKit, kit_key, signed_kit_key
 from hybrisfs.recovery.sealed_key import Cost, SealedKey

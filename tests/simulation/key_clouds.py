@@ -21,10 +21,10 @@ from math import inf
 from random import Random
 from typing import Any, Final, Generic, TypeVar
 
-from hybrisfs.cloud_registers.rounds import Answer, Pause, Protocol, Round, RoundFailedError, Within
 from hybrisfs.dispersal.errors import CloudsUnavailable, FindingKind, IntegrityError
 from hybrisfs.environment import Environment
-from tests.cloud_registers.schedule import Task, requests_of
+from hybrisfs.quorums.rounds import Answer, Pause, Protocol, Round, RoundFailedError, Within
+from tests.quorums.schedule import Task, requests_of
 from tests.simulation.cloud import Cloud, Mood
 
 __all__ = ["Asker", "KeyCloud", "KeyClouds", "KilledError", "UnderWay"]

@@ -11,7 +11,7 @@ from backends.errors import PermanentError
 from hybrisfs.clouds.agreed_clouds import agreed_config, open_cloud
 from hybrisfs.clouds.signpost import decode_signpost, encode_signpost
 from hybrisfs.home import Home
-from hybrisfs.merge.cloud_set import CloudRecord, CloudState, RedundancyRecord, entries_of
+from hybrisfs.merge.cloud_records import CloudRecord, CloudState, RedundancyRecord, entries_of
 from hybrisfs.settings.config import MAX_CLOUDS, CloudConfig, VolumeConfig
 from sync import DecodeError, DeviceKey, Members, OneKey
 from sync.seal import NONCE_SIZE

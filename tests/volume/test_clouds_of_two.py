@@ -17,7 +17,7 @@ from backends.credentials import Credentials
 from backends.file import FileStore
 from backends.sftp import SftpStore
 from backends.store import Store
-from hybrisfs.merge.cloud_set import CloudRecord, free_number
+from hybrisfs.merge.cloud_records import CloudRecord, free_number
 from hybrisfs.settings.config import VolumeConfig
 from tests.volume.device import ALONE, NAME, PATIENCE, Device, Second
 

@@ -19,7 +19,7 @@ from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.members.members import Member, member_key
 from hybrisfs.members.roles import Area, Role, RoleRecord, new_assignment, new_role_key
-from hybrisfs.merge.cloud_set import CloudRecord, entries_of
+from hybrisfs.merge.cloud_records import CloudRecord, entries_of
 from hybrisfs.pairing.messages import Peer
 from hybrisfs.pairing.session import Joined
 from hybrisfs.registers.node_id import ROOT_ID, new_node_id

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.clouds.signpost import SIGNPOST_NAME, encode_signpost
-from hybrisfs.merge.cloud_set import CloudRecord, RedundancyRecord, entries_of
+from hybrisfs.merge.cloud_records import CloudRecord, RedundancyRecord, entries_of
 from hybrisfs.settings.config import VolumeConfig
 from sync import DeviceKey, SealKeys
 from sync.seal import NONCE_SIZE

@@ -12,10 +12,10 @@ from unittest import mock
 import pytest
 
 from hybrisfs.admit.kit import Sources, decode_kit, encode_kit, kit_name, kit_versions, versions_prefix
-from hybrisfs.cloud_registers.consensus import KEPT_SECONDS
 from hybrisfs.home import Home
 from hybrisfs.members.members import Member
 from hybrisfs.pairing.messages import GrantedCloud
+from hybrisfs.quorums.consensus import KEPT_SECONDS
 from hybrisfs.recovery import RecoveryError, sealed_key
 from tests.volume.device import Device
 from tests.volume.recovery_rig import PASSPHRASE, First, Second, copies, kit_of, recover, waits

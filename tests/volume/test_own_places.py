@@ -21,7 +21,7 @@ from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.errors import UsageError
 from hybrisfs.fuse.mounting import mounts_of
 from hybrisfs.home import Home
-from hybrisfs.merge.cloud_set import CloudRecord
+from hybrisfs.merge.cloud_records import CloudRecord
 from hybrisfs.mirror.ignore import write_marker
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.stores import own_places

@@ -21,7 +21,7 @@ from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.members.members import Member, member_key
 from hybrisfs.members.roles import Role
-from hybrisfs.merge.cloud_set import CloudRecord, entries_of
+from hybrisfs.merge.cloud_records import CloudRecord, entries_of
 from hybrisfs.pairing.messages import Peer
 from hybrisfs.pairing.session import Joined
 from hybrisfs.registers.tree import Content, Place, content_key, place_key

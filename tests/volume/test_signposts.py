@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from hybrisfs.cloud_registers.consensus import KEPT_SECONDS
 from hybrisfs.clouds.signpost import (
     SIGNPOST_NAME,
     clock_entry,
@@ -19,7 +18,8 @@ from hybrisfs.clouds.signpost import (
     signpost_names,
     version_of_signpost,
 )
-from hybrisfs.merge.cloud_set import CloudRecord, RedundancyRecord, entries_of
+from hybrisfs.merge.cloud_records import CloudRecord, RedundancyRecord, entries_of
+from hybrisfs.quorums.consensus import KEPT_SECONDS
 from hybrisfs.settings.config import VolumeConfig
 from sync import Members
 from sync.seal import NONCE_SIZE

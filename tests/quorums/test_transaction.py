@@ -7,15 +7,15 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from hybrisfs.cloud_registers.conditional import claim
-from hybrisfs.cloud_registers.consensus import decide
-from hybrisfs.cloud_registers.names import ZERO_TIME, Ballot, Kind, Version, commitment_to
-from hybrisfs.cloud_registers.reading import MOMENT, abort, base, read
-from hybrisfs.cloud_registers.register import Draft, Part, Register
-from hybrisfs.cloud_registers.rounds import Answer, Pause, Protocol, Round, Within
-from hybrisfs.cloud_registers.thresholds import POWERSTORE, Thresholds
-from hybrisfs.cloud_registers.transaction import Member, Transaction, tidy
-from tests.cloud_registers.schedule import NAMES, Cloud, Whole
+from hybrisfs.quorums.conditional import claim
+from hybrisfs.quorums.consensus import decide
+from hybrisfs.quorums.names import ZERO_TIME, Ballot, Kind, Version, commitment_to
+from hybrisfs.quorums.reading import MOMENT, abort, base, read
+from hybrisfs.quorums.register import Draft, Part, Register
+from hybrisfs.quorums.rounds import Answer, Pause, Protocol, Round, Within
+from hybrisfs.quorums.thresholds import POWERSTORE, Thresholds
+from hybrisfs.quorums.transaction import Member, Transaction, tidy
+from tests.quorums.schedule import NAMES, Cloud, Whole
 
 THRESHOLDS = Thresholds(POWERSTORE, 4, 1, 1)
 FIRST = ZERO_TIME.after()

@@ -7,14 +7,14 @@ from random import Random
 
 import pytest
 
-from hybrisfs.cloud_registers.names import Kind, Version
-from hybrisfs.cloud_registers.reading import is_latest, read
-from hybrisfs.cloud_registers.register import Draft, Part, Register
-from hybrisfs.cloud_registers.rounds import Answer, RoundFailedError
-from hybrisfs.cloud_registers.snapshot import take_snapshot
-from hybrisfs.cloud_registers.thresholds import PASIS, Thresholds
-from tests.cloud_registers.schedule import Cloud, Whole
-from tests.cloud_registers.test_clear import NAMES_OF_KEY, ask
+from hybrisfs.quorums.names import Kind, Version
+from hybrisfs.quorums.reading import is_latest, read
+from hybrisfs.quorums.register import Draft, Part, Register
+from hybrisfs.quorums.rounds import Answer, RoundFailedError
+from hybrisfs.quorums.snapshot import take_snapshot
+from hybrisfs.quorums.thresholds import PASIS, Thresholds
+from tests.quorums.schedule import Cloud, Whole
+from tests.quorums.test_clear import NAMES_OF_KEY, ask
 
 THRESHOLDS = Thresholds(PASIS, 5, 1, 1)
 ALL = set(range(5))

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from hybrisfs.cloud_registers.names import Version
-from hybrisfs.cloud_registers.reading import settle
-from hybrisfs.cloud_registers.register import Lists, Part, Register
-from hybrisfs.cloud_registers.rounds import Answer, Ask, Pause, Protocol, Round, RoundFailedError, need
 from hybrisfs.errors import HybrisError
+from hybrisfs.quorums.names import Version
+from hybrisfs.quorums.reading import settle
+from hybrisfs.quorums.register import Lists, Part, Register
+from hybrisfs.quorums.rounds import Answer, Ask, Pause, Protocol, Round, RoundFailedError, need
 
 __all__ = ["erase", "take_snapshot"]
 

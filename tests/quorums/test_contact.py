@@ -12,13 +12,13 @@ from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybrisfs.cloud_registers.consensus import KEPT_SECONDS
-from hybrisfs.cloud_registers.contact import Candidate, ContactRegister, Sight, Superseding, self_proving
-from hybrisfs.cloud_registers.names import RegisterNames, Version
-from hybrisfs.cloud_registers.rounds import Answer, Ask, Protocol, Round
-from hybrisfs.cloud_registers.thresholds import Standing, first_contact
 from hybrisfs.environment import Environment
-from tests.cloud_registers.schedule import LIES, Cloud
+from hybrisfs.quorums.consensus import KEPT_SECONDS
+from hybrisfs.quorums.contact import Candidate, ContactRegister, Sight, Superseding, self_proving
+from hybrisfs.quorums.names import RegisterNames, Version
+from hybrisfs.quorums.rounds import Answer, Ask, Protocol, Round
+from hybrisfs.quorums.thresholds import Standing, first_contact
+from tests.quorums.schedule import LIES, Cloud
 
 T = TypeVar("T")
 

@@ -44,10 +44,10 @@ from enum import Enum
 from typing import Final, NamedTuple
 from typing import Protocol as Interface
 
-from hybrisfs.cloud_registers.names import ZERO_TIME, Kind, RegisterNames, Seen, Time, Version, commitment_to
-from hybrisfs.cloud_registers.rounds import Answer, Ask, Protocol, Read, Round, RoundFailedError, need
-from hybrisfs.cloud_registers.thresholds import PASIS, Thresholds
 from hybrisfs.dispersal.errors import IntegrityError, UnreadableHereError
+from hybrisfs.quorums.names import ZERO_TIME, Kind, RegisterNames, Seen, Time, Version, commitment_to
+from hybrisfs.quorums.rounds import Answer, Ask, Protocol, Read, Round, RoundFailedError, need
+from hybrisfs.quorums.thresholds import PASIS, Thresholds
 from sync.codec import Buffer
 
 __all__ = ["METADATA_SIZE", "Codec", "Draft", "Found", "Lists", "Part", "Register"]

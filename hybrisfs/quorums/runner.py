@@ -13,7 +13,13 @@ from random import Random
 from typing import Final, NamedTuple, TypeVar
 
 from backends.store import MAX_PAGE, Store
-from hybrisfs.cloud_registers.rounds import (
+from hybrisfs.dispersal import cloud as ports
+from hybrisfs.dispersal.clouds import TIMER, Clouds, Interrupt, OperationLoop
+from hybrisfs.dispersal.errors import CloudsUnavailable, FindingKind
+from hybrisfs.dispersal.ranking import Operation
+from hybrisfs.dispersal.workers import Job
+from hybrisfs.environment import Environment
+from hybrisfs.quorums.rounds import (
     Answer,
     Ask,
     Pause,
@@ -23,12 +29,6 @@ from hybrisfs.cloud_registers.rounds import (
     RoundFailedError,
     Within,
 )
-from hybrisfs.dispersal import cloud as ports
-from hybrisfs.dispersal.clouds import TIMER, Clouds, Interrupt, OperationLoop
-from hybrisfs.dispersal.errors import CloudsUnavailable, FindingKind
-from hybrisfs.dispersal.ranking import Operation
-from hybrisfs.dispersal.workers import Job
-from hybrisfs.environment import Environment
 
 __all__ = ["Runner", "RunnerLimits"]
 

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hybrisfs.cloud_registers.consensus import Decided, decide
-from hybrisfs.cloud_registers.names import Kind, Time, Version
-from hybrisfs.cloud_registers.reading import base, collect
-from hybrisfs.cloud_registers.register import Draft, Found, Register
-from hybrisfs.cloud_registers.rounds import Protocol
+from hybrisfs.quorums.consensus import Decided, decide
+from hybrisfs.quorums.names import Kind, Time, Version
+from hybrisfs.quorums.reading import base, collect
+from hybrisfs.quorums.register import Draft, Found, Register
+from hybrisfs.quorums.rounds import Protocol
 
 __all__ = ["claim", "write_if"]
 

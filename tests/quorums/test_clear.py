@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from hybrisfs.cloud_registers.names import Version
-from hybrisfs.cloud_registers.reading import read
-from hybrisfs.cloud_registers.register import Part, Register
-from hybrisfs.cloud_registers.rounds import Answer, Pause, Protocol, RoundFailedError, Within
-from hybrisfs.cloud_registers.thresholds import POWERSTORE, Thresholds
 from hybrisfs.dispersal.errors import FindingKind
-from tests.cloud_registers.schedule import NAMES, Cloud, Whole
+from hybrisfs.quorums.names import Version
+from hybrisfs.quorums.reading import read
+from hybrisfs.quorums.register import Part, Register
+from hybrisfs.quorums.rounds import Answer, Pause, Protocol, RoundFailedError, Within
+from hybrisfs.quorums.thresholds import POWERSTORE, Thresholds
+from tests.quorums.schedule import NAMES, Cloud, Whole
 
 THRESHOLDS = Thresholds(POWERSTORE, 4, 1, 1)
 NAMES_OF_KEY = NAMES.of_register("box", b"key")

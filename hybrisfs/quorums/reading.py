@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from hybrisfs.cloud_registers.consensus import decide
-from hybrisfs.cloud_registers.names import ZERO_TIME, Kind, Time, Version, commitment_to
-from hybrisfs.cloud_registers.register import Found, Lists, Part, Register
-from hybrisfs.cloud_registers.rounds import Pause, Protocol, RoundFailedError
+from hybrisfs.quorums.consensus import decide
+from hybrisfs.quorums.names import ZERO_TIME, Kind, Time, Version, commitment_to
+from hybrisfs.quorums.register import Found, Lists, Part, Register
+from hybrisfs.quorums.rounds import Pause, Protocol, RoundFailedError
 
 __all__ = ["MOMENT", "Base", "abort", "base", "collect", "is_latest", "read", "settle"]
 

@@ -32,11 +32,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from hybrisfs.cloud_registers.consensus import KEPT_SECONDS
-from hybrisfs.cloud_registers.names import Kind, RegisterNames, Time, Version
-from hybrisfs.cloud_registers.rounds import Answer, Ask, Protocol, Read, ask_all
-from hybrisfs.cloud_registers.thresholds import Standing, first_contact
 from hybrisfs.environment import Environment
+from hybrisfs.quorums.consensus import KEPT_SECONDS
+from hybrisfs.quorums.names import Kind, RegisterNames, Time, Version
+from hybrisfs.quorums.rounds import Answer, Ask, Protocol, Read, ask_all
+from hybrisfs.quorums.thresholds import Standing, first_contact
 from sync.codec import Buffer
 
 __all__ = ["Candidate", "ContactRegister", "OnCloud", "Sight", "Superseding", "self_proving"]

@@ -43,12 +43,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from hybrisfs.cloud_registers.conditional import claim
-from hybrisfs.cloud_registers.consensus import decide
-from hybrisfs.cloud_registers.names import Kind, Version, commitment_to
-from hybrisfs.cloud_registers.reading import MOMENT, Base, abort, base, settle
-from hybrisfs.cloud_registers.register import Draft, Found, Register
-from hybrisfs.cloud_registers.rounds import Ask, Pause, Protocol, Round, RoundFailedError, need, side_by_side
+from hybrisfs.quorums.conditional import claim
+from hybrisfs.quorums.consensus import decide
+from hybrisfs.quorums.names import Kind, Version, commitment_to
+from hybrisfs.quorums.reading import MOMENT, Base, abort, base, settle
+from hybrisfs.quorums.register import Draft, Found, Register
+from hybrisfs.quorums.rounds import Ask, Pause, Protocol, Round, RoundFailedError, need, side_by_side
 
 __all__ = ["Member", "Transaction", "tidy"]
 

@@ -6,12 +6,12 @@ from random import Random
 
 import pytest
 
-from hybrisfs.cloud_registers.conditional import write_if
-from hybrisfs.cloud_registers.consensus import WRITE_SECONDS
-from hybrisfs.cloud_registers.register import Register
-from hybrisfs.cloud_registers.rounds import Answer, Within
-from hybrisfs.cloud_registers.thresholds import POWERSTORE, Thresholds
-from tests.cloud_registers.schedule import NAMES, Whole
+from hybrisfs.quorums.conditional import write_if
+from hybrisfs.quorums.consensus import WRITE_SECONDS
+from hybrisfs.quorums.register import Register
+from hybrisfs.quorums.rounds import Answer, Within
+from hybrisfs.quorums.thresholds import POWERSTORE, Thresholds
+from tests.quorums.schedule import NAMES, Whole
 
 
 @pytest.mark.parametrize(("size", "rounds"), [(40, ["0", "limit", "2"]), (1 << 20, ["0", "1", "limit", "1"])])

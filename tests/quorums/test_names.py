@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.store import is_name
-from hybrisfs.cloud_registers.names import (
+from hybrisfs.quorums.names import (
     Accepted,
     Ballot,
     Kind,

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybrisfs.cloud_registers.thresholds import PASIS, POWERSTORE, Thresholds
-from tests.cloud_registers.schedule import LIES, World
+from hybrisfs.quorums.thresholds import PASIS, POWERSTORE, Thresholds
 from tests.kv.linearizability import is_linearizable
+from tests.quorums.schedule import LIES, World
 
 SIZES = {
     "4 clouds": Thresholds(POWERSTORE, 4, 1, 1),

@@ -13,15 +13,15 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
-from hybrisfs.cloud_registers.conditional import write_if
-from hybrisfs.cloud_registers.names import Names, Version
-from hybrisfs.cloud_registers.reading import read as read_register
-from hybrisfs.cloud_registers.register import Draft, Found, Part, Register
-from hybrisfs.cloud_registers.rounds import Answer, Ask, Pause, Protocol, Round, RoundFailedError, Within
-from hybrisfs.cloud_registers.snapshot import take_snapshot
-from hybrisfs.cloud_registers.thresholds import Thresholds
-from hybrisfs.cloud_registers.transaction import Member, Transaction, tidy
 from hybrisfs.errors import HybrisError
+from hybrisfs.quorums.conditional import write_if
+from hybrisfs.quorums.names import Names, Version
+from hybrisfs.quorums.reading import read as read_register
+from hybrisfs.quorums.register import Draft, Found, Part, Register
+from hybrisfs.quorums.rounds import Answer, Ask, Pause, Protocol, Round, RoundFailedError, Within
+from hybrisfs.quorums.snapshot import take_snapshot
+from hybrisfs.quorums.thresholds import Thresholds
+from hybrisfs.quorums.transaction import Member, Transaction, tidy
 from tests.kv.linearizability import Operation, State, deleted, read, replaced, unless, wrote
 
 KEY: Final = "key"

@@ -22,9 +22,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from hybrisfs.cloud_registers.names import Accepted, Ballot, Seen, Time, Version, commitment_to
-from hybrisfs.cloud_registers.register import Draft, Lists, Register
-from hybrisfs.cloud_registers.rounds import Ask, Pause, Protocol, Round, Within, need
+from hybrisfs.quorums.names import Accepted, Ballot, Seen, Time, Version, commitment_to
+from hybrisfs.quorums.register import Draft, Lists, Register
+from hybrisfs.quorums.rounds import Ask, Pause, Protocol, Round, Within, need
 
 __all__ = ["KEPT_SECONDS", "WRITE_SECONDS", "Decided", "decide"]
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from hybrisfs.cloud_registers.rounds import Answer, Ask, Protocol, Read, Round, ask_all, need
-from hybrisfs.cloud_registers.runner import Runner
 from hybrisfs.dispersal.errors import CloudsUnavailable
+from hybrisfs.quorums.rounds import Answer, Ask, Protocol, Read, Round, ask_all, need
+from hybrisfs.quorums.runner import Runner
 from tests.dispersal.fakes import HASTY, Cluster
 
 READ = Ask(read=Read("object", 10, whole=True))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hybrisfs.errors import UsageError
 from hybrisfs.log import Registers, Written
-from hybrisfs.merge.cloud_set import (
+from hybrisfs.merge.cloud_records import (
     REDUNDANCY_KEY,
     CloudRecord,
     CloudState,
