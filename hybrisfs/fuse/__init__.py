@@ -4,6 +4,7 @@ A filesystem derives from `Operations`; `MountedSession` mounts and serves it. K
 """
 
 from hybrisfs.fuse.errors import FuseError
+from hybrisfs.fuse.library import KILL_FLAGS_SINCE, libfuse
 from hybrisfs.fuse.mounting import abort, clear_stale
 from hybrisfs.fuse.operations import Operations
 from hybrisfs.fuse.records import (
@@ -82,6 +83,7 @@ __all__ = [
     "FUSE_SET_ATTR_MTIME_NOW",
     "FUSE_SET_ATTR_SIZE",
     "FUSE_SET_ATTR_UID",
+    "KILL_FLAGS_SINCE",
     "RENAME_EXCHANGE",
     "RENAME_NOREPLACE",
     "RENAME_WHITEOUT",
@@ -101,4 +103,5 @@ __all__ = [
     "StatVfs",
     "abort",
     "clear_stale",
+    "libfuse",
 ]

@@ -20,7 +20,15 @@ from hybrisfs.fuse.library import (
     LowLevelOps,
 )
 from hybrisfs.fuse.operations import Operations
-from hybrisfs.fuse.records import Attributes, Buffer, Listing, ListingPlus, borrowed_view
+from hybrisfs.fuse.records import (
+    FUSE_WRITE_KILL_SUIDGID,
+    Attributes,
+    Buffer,
+    Listing,
+    ListingPlus,
+    borrowed_view,
+    write_flags,
+)
 from hybrisfs.fuse.request import LATER, Channel, Encoder, Request
 
 __all__ = ["low_level_ops"]
@@ -84,7 +92,9 @@ def _write(handler: Handler) -> Handler:
     def write(request: Request, ino: int, address: int, size: int, offset: int, fi: int) -> Any:
         # Released on return, so that a view kept by mistake raises instead of reading another request's data.
         with borrowed_view(address, size) as data:
-            return handler(request, ino, _fh(fi), offset, data)
+            fh = _fh(fi)
+            kill = write_flags(address, fh, offset, size) & FUSE_WRITE_KILL_SUIDGID != 0
+            return handler(request, ino, fh, offset, data, kill)
 
     return write
 

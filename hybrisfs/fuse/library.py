@@ -41,6 +41,7 @@ from hybrisfs.fuse.errors import FuseError
 
 __all__ = [
     "CALLBACK_TYPES",
+    "KILL_FLAGS_SINCE",
     "Arguments",
     "ConnectionInfo",
     "DataBuffer",
@@ -157,6 +158,8 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "tmpfile": (c_void_p, _ino, c_uint32, _fi),
 }
 _TMPFILE_SINCE = (3, 17)
+KILL_FLAGS_SINCE = (3, 14)
+"""The first version that hands on FUSE_SET_ATTR_KILL_SUID."""
 
 CALLBACK_TYPES: dict[str, Any] = {name: CFUNCTYPE(None, *kinds) for name, kinds in _PROTOTYPES.items()}
 

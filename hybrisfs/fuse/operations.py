@@ -56,7 +56,8 @@ class Operations:
         self, request: Request, ino: int, attributes: Attributes, to_set: int, fh: int | None
     ) -> tuple[Attributes, float] | Later:
         """Change mode, uid, gid, size, atime_ns, mtime_ns, ctime_ns where `to_set` has the FUSE_SET_ATTR_*
-        bit (the rest of `attributes` is void); answer like getattr.
+        bit (the rest of `attributes` is void); answer like getattr. FUSE_SET_ATTR_KILL_SUID, which only
+        FUSE_CAP_HANDLE_KILLPRIV_V2 brings, means the same as `kill` in write.
         """
         _missing()
 
@@ -108,9 +109,13 @@ class Operations:
         """
         _missing()
 
-    def write(self, request: Request, ino: int, fh: int, offset: int, data: memoryview) -> int | Later:
+    def write(
+        self, request: Request, ino: int, fh: int, offset: int, data: memoryview, kill: bool
+    ) -> int | Later:
         """Write, answer how many bytes. `data` is libfuse's own buffer: copy what must outlive the handler (a
-        slice is no copy). A use after the handler has returned raises ValueError.
+        slice is no copy). A use after the handler has returned raises ValueError. With `kill`, which only
+        FUSE_CAP_HANDLE_KILLPRIV_V2 brings, clear the set-user-id bit, and the set-group-id bit of what the
+        group may execute.
         """
         _missing()
 

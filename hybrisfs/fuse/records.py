@@ -15,6 +15,10 @@ answers are immutable `bytes`, so replies may be built and sent by any number of
     bytes fuse_write_out, fuse_getxattr_out   size padding (u32)                                          8
     bytes fuse_lseek_out  offset (u64)                                                                    8
     bytes
+
+One request is read here, for libfuse does not hand over its flags. The bytes to be written follow it:
+
+    fuse_write_in   fh offset (u64), size write_flags (u32), lock_owner (u64), flags padding (u32)   40 bytes
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
-from ctypes import POINTER, Structure, c_char_p, c_int, c_ssize_t, c_void_p, py_object
+from ctypes import POINTER, Structure, c_char_p, c_int, c_ssize_t, c_void_p, py_object, string_at
 from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple, TypeAlias
@@ -44,6 +48,7 @@ __all__ = [
     "open_answer",
     "size_answer",
     "statvfs_answer",
+    "write_flags",
     "xattr_answer",
 ]
 
@@ -58,6 +63,7 @@ OPEN_OUT = Struct("=QII")
 STATFS_OUT = Struct("=QQQQQIIII24x")
 SIZE_OUT = Struct("=II")
 LSEEK_OUT = Struct("=Q")
+WRITE_IN = Struct("=QQII16x")
 
 
 class Attributes(NamedTuple):
@@ -224,8 +230,8 @@ FUSE_SET_ATTR_MTIME = 1 << 5
 FUSE_SET_ATTR_ATIME_NOW = 1 << 7
 FUSE_SET_ATTR_MTIME_NOW = 1 << 8
 FUSE_SET_ATTR_CTIME = 1 << 10
-FUSE_SET_ATTR_KILL_SUID = 1 << 11
-FUSE_SET_ATTR_KILL_SGID = 1 << 12
+FUSE_SET_ATTR_KILL_SUID = 1 << 11  # Linux' FATTR_KILL_SUIDGID: the set-group-id bit, too
+FUSE_SET_ATTR_KILL_SGID = 1 << 12  # Linux sends no such bit
 
 # Flags of renameat2(2) and setxattr(2).
 RENAME_NOREPLACE = 1 << 0
@@ -251,7 +257,8 @@ FUSE_CAP_WRITEBACK_CACHE = 1 << 16
 FUSE_CAP_PARALLEL_DIROPS = 1 << 18
 FUSE_CAP_POSIX_ACL = 1 << 19
 # Without this, Linux asks for the attribute security.capability before each write. With it, the filesystem
-# has to clear that and the set-user-id and set-group-id bits itself, on write, truncate and chown.
+# has to clear that and the set-user-id and set-group-id bits itself, on write, truncate and chown; for
+# that it needs libfuse 3.14, see `KILL_FLAGS_SINCE`.
 FUSE_CAP_HANDLE_KILLPRIV_V2 = 1 << 21
 FUSE_CAP_CACHE_SYMLINKS = 1 << 23
 FUSE_CAP_EXPLICIT_INVAL_DATA = 1 << 25
@@ -264,6 +271,9 @@ FOPEN_KEEP_CACHE = 1 << 1
 FOPEN_NONSEEKABLE = 1 << 2
 FOPEN_CACHE_DIR = 1 << 3
 FOPEN_PARALLEL_DIRECT_WRITES = 1 << 6
+
+# Flags of a write (linux/fuse.h).
+FUSE_WRITE_KILL_SUIDGID = 1 << 2
 
 
 # -- bytes shared with C without copying them -----------------------------------------------------------
@@ -317,6 +327,14 @@ def borrowed_view(address: int, size: int) -> memoryview:
     """A read-only view of foreign memory; its owner must call `release` before that memory goes away."""
     view: memoryview = _view_memory(address, size, _PYBUF_READ)
     return view
+
+
+def write_flags(address: int, fh: int, offset: int, size: int) -> int:
+    """The flags of a write whose bytes are at *address*: libfuse leaves them in struct fuse_write_in before
+    these. Were another struct there, set-id bits would be cleared: that is right for all but root.
+    """
+    there, at, length, flags = WRITE_IN.unpack(string_at(address - WRITE_IN.size, WRITE_IN.size))
+    return int(flags) if (there, at, length) == (fh, offset, size) else FUSE_WRITE_KILL_SUIDGID
 
 
 # -- directory listings in the form that the kernel reads -----------------------------------------------

@@ -29,6 +29,8 @@ from hybrisfs.mount.answers import (
     Listings,
     attributes_of,
     change_attributes,
+    clear_privileges,
+    kills_by_allocating,
     list_entries,
     list_names,
     statvfs_of,
@@ -284,12 +286,14 @@ class Adapter(fuse.Operations):
         if self.echoes.is_one(request):
             return self.getattr(request, ino, fh)
         if to_set & fuse.FUSE_SET_ATTR_SIZE:
-            return self._with_list(request, ino, lambda tx: self._set_attributes(tx, ino, attributes, to_set))
+            return self._with_list(
+                request, ino, lambda tx: self._set_attributes(tx, request, ino, attributes, to_set)
+            )
         with self._state.transaction() as tx:
-            return self._set_attributes(tx, ino, attributes, to_set)
+            return self._set_attributes(tx, request, ino, attributes, to_set)
 
     def _set_attributes(
-        self, tx: Transaction, ino: int, attributes: Attributes, to_set: int
+        self, tx: Transaction, request: Request, ino: int, attributes: Attributes, to_set: int
     ) -> tuple[Attributes, float]:
         fs = self._fs
         fs.require_writable()
@@ -297,7 +301,7 @@ class Adapter(fuse.Operations):
         if to_set & fuse.FUSE_SET_ATTR_SIZE:
             self._sparing.before_overwrite(tx, inode, attributes.size)
             fs.truncate(tx, inode, attributes.size)
-        change_attributes(tx, fs, inode, attributes, to_set)
+        change_attributes(tx, fs, request, inode, attributes, to_set)
         return attributes_of(inode), FOREVER
 
     def statfs(self, request: Request, ino: int) -> StatVfs:
@@ -501,25 +505,31 @@ class Adapter(fuse.Operations):
 
         self._answer_later(request, read)
 
-    def write(self, request: Request, ino: int, fh: int, offset: int, data: memoryview) -> int | Later:
+    def write(
+        self, request: Request, ino: int, fh: int, offset: int, data: memoryview, kill: bool
+    ) -> int | Later:
         try:
             with self._state.transaction() as tx:
-                return self._write(tx, fh, offset, data)
+                return self._write(tx, request, fh, offset, data, kill)
         except JournalFullError:
             request.abandon_when_killed()
             copy = bytes(data)
             self._workers.submit(
                 self._answer_later,
                 request,
-                lambda: self._in_room(len(copy), lambda tx: self._write(tx, fh, offset, copy)),
+                lambda: self._in_room(len(copy), lambda tx: self._write(tx, request, fh, offset, copy, kill)),
             )
             return LATER
 
-    def _write(self, tx: Transaction, fh: int, offset: int, data: Buffer) -> int:
+    def _write(
+        self, tx: Transaction, request: Request, fh: int, offset: int, data: Buffer, kill: bool
+    ) -> int:
         inode = self._fs.handle(fh)
         self._fs.require_writable()
         self._sparing.before_overwrite(tx, inode, offset)
-        return self._fs.write(tx, inode, offset, data)
+        written = self._fs.write(tx, inode, offset, data)
+        clear_privileges(tx, self._fs, request, inode, kill=kill)
+        return written
 
     def _answer_later(self, request: Request, work: Callable[[], object]) -> None:
         try:
@@ -541,6 +551,7 @@ class Adapter(fuse.Operations):
             if mode & (fuse.FALLOC_FL_PUNCH_HOLE | fuse.FALLOC_FL_ZERO_RANGE):
                 self._sparing.before_overwrite(tx, inode, offset)
             self._fs.allocate(tx, inode, mode, offset, length)
+            clear_privileges(tx, self._fs, request, inode, kill=kills_by_allocating(request, inode))
 
     def lseek(self, request: Request, ino: int, fh: int, offset: int, whence: int) -> int:
         with self._state.transaction() as tx:

@@ -10,7 +10,7 @@ from typing import Final
 from hybrisfs import fuse
 from hybrisfs.errors import failure
 from hybrisfs.fuse import Attributes, Entry, Listing, ListingPlus, Request, StatVfs
-from hybrisfs.mount.programs import is_in_group
+from hybrisfs.mount.programs import has_capability, is_in_group
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.shown_nodes import newest_name
 from hybrisfs.state.state import Transaction
@@ -27,6 +27,8 @@ __all__ = [
     "Listings",
     "attributes_of",
     "change_attributes",
+    "clear_privileges",
+    "kills_by_allocating",
     "list_entries",
     "list_names",
     "sized",
@@ -56,9 +58,13 @@ def attributes_of(inode: Inode) -> Attributes:
 
 
 def change_attributes(
-    tx: Transaction, fs: FileSystem, inode: Inode, attributes: Attributes, to_set: int
+    tx: Transaction, fs: FileSystem, request: Request, inode: Inode, attributes: Attributes, to_set: int
 ) -> None:
     """Obey setattr, but for the size."""
+    if to_set & _CLEARING or _is_of_nothing(request, inode, to_set):
+        kill = not to_set or bool(to_set & fuse.FUSE_SET_ATTR_KILL_SUID)
+        is_root = request.uid == 0 and not to_set & fuse.FUSE_SET_ATTR_SIZE
+        clear_privileges(tx, fs, request, inode, kill=kill, is_root=is_root)
     now = fs.inodes.now()
     fs.attributes.change(
         tx,
@@ -77,6 +83,45 @@ def change_attributes(
         if to_set & fuse.FUSE_SET_ATTR_MTIME
         else None,
     )
+
+
+# -- privileges of programs that are changed ------------------------------------------------------------
+# With FUSE_CAP_HANDLE_KILLPRIV_V2 the kernel leaves it to us to clear set-id bits and security.capability
+# when a file is written, truncated or given away. It says when bits are to go (unless the caller has
+# CAP_FSETID; always, when a file is given away), but for fallocate(2). The attribute goes in any case.
+# A setattr of nothing is chown(-1, -1), or comes before such a write: the bits go, too, when the owner does
+# it. They stay when root does it, who may be writing.
+
+
+_CAP_FSETID: Final = 4
+_CLEARING: Final = fuse.FUSE_SET_ATTR_KILL_SUID | fuse.FUSE_SET_ATTR_SIZE
+
+
+def _is_of_nothing(request: Request, inode: Inode, to_set: int) -> bool:
+    return not to_set and not inode.is_directory and request.uid == inode.uid != 0
+
+
+def clear_privileges(
+    tx: Transaction, fs: FileSystem, request: Request, inode: Inode, *, kill: bool, is_root: bool = False
+) -> None:
+    """The caller changes what the file does. *kill*: the bits go, too; that of the group only when the group
+    may execute the file, or the caller is no member of it, unless *is_root*, as on Linux' own disks."""
+    has_group_bit = kill and inode.mode & stat.S_ISGID
+    fs.attributes.clear_privileges(
+        tx,
+        inode,
+        set_user_id=kill,
+        set_group_id=bool(
+            has_group_bit and (inode.mode & stat.S_IXGRP or not (is_root or _is_member(request, inode.gid)))
+        ),
+    )
+
+
+def kills_by_allocating(request: Request, inode: Inode) -> bool:
+    """Whether fallocate(2) clears bits, of which the kernel does not speak. *inode*: the file."""
+    if not inode.mode & (stat.S_ISUID | stat.S_ISGID):
+        return False
+    return request.uid != 0 or not has_capability(request.pid, _CAP_FSETID)
 
 
 def statvfs_of(space: Space) -> StatVfs:
@@ -148,9 +193,11 @@ class ExtendedAttributes:
 
 
 def _may_set_group_id(request: Request, inode: Inode) -> bool:
-    if request.uid == 0 or request.gid == inode.gid:
-        return True
-    return is_in_group(request.pid, inode.gid)
+    return request.uid == 0 or _is_member(request, inode.gid)
+
+
+def _is_member(request: Request, gid: int) -> bool:
+    return request.gid == gid or is_in_group(request.pid, gid)
 
 
 # -- listing a directory into the kernel's buffer -------------------------------------------------------

@@ -106,6 +106,12 @@ _PASSES_WITHIN: Final = 2.0  # seconds; a program looks at a name, or has just c
 _AGAIN_AFTER: Final = 0.05  # seconds
 
 
+def capabilities(libfuse: tuple[int, int]) -> int:
+    """What is asked of the kernel with this version of libfuse. An older one keeps back when set-id bits are
+    to be cleared: then the kernel goes on doing that, and asks for an attribute before each write."""
+    return _CAPABILITIES | (fuse.FUSE_CAP_HANDLE_KILLPRIV_V2 if libfuse >= fuse.KILL_FLAGS_SINCE else 0)
+
+
 class MountPoint:
     """Mounts at construction and serves until `unmount`. Raises HybrisError."""
 
@@ -122,7 +128,8 @@ class MountPoint:
             options.append("again")
         try:
             fuse.clear_stale(directory)
-            self._session = fuse.MountedSession(self._adapter, directory, options, capabilities=_CAPABILITIES)
+            asked = capabilities(fuse.libfuse().version)
+            self._session = fuse.MountedSession(self._adapter, directory, options, capabilities=asked)
             self._session.mount()
         except fuse.FuseError as error:
             raise HybrisError(f"cannot mount {name} at {directory}", str(error)) from error

@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
-__all__ = ["NoFetchPrograms", "is_in_group", "status_of"]
+__all__ = ["NoFetchPrograms", "has_capability", "is_in_group", "status_of"]
 
 # -- what /proc says about the process that makes a request (proc_pid_status(5)) ------------------------
 
@@ -37,6 +37,14 @@ def is_in_group(thread: int, gid: int, proc: Path = PROC) -> bool:
     try:
         return str(gid) in status_of(thread, "Groups", proc)
     except OSError:
+        return False
+
+
+def has_capability(thread: int, number: int, proc: Path = PROC) -> bool:
+    """Whether the thread has the capability (linux/capability.h); not, when it cannot be looked at."""
+    try:
+        return any(int(word, 16) >> number & 1 for word in status_of(thread, "CapEff", proc))
+    except (OSError, ValueError):
         return False
 
 

@@ -32,6 +32,7 @@ __all__ = ["XATTR_CREATE", "XATTR_REPLACE", "Attributes"]
 XATTR_CREATE: Final = 1
 XATTR_REPLACE: Final = 2
 _NAMESPACES: Final = (b"user.", b"trusted.", b"security.")
+_CAPABILITY: Final = b"security.capability"
 _FIRST_TIME: Final = -(1 << 63)  # what the database and an update can hold, in nanoseconds: the year 1677
 _LAST_TIME: Final = (1 << 63) - 1  # the year 2262
 
@@ -70,6 +71,20 @@ class Attributes:
             inode.atime = _nearest_time(atime)
         if mtime is not None:
             inode.mtime = _nearest_time(mtime)
+        self._changed(inode)
+
+    def clear_privileges(
+        self, tx: Transaction, inode: Inode, *, set_user_id: bool, set_group_id: bool
+    ) -> None:
+        """The file is no program with privileges any more, neither by capabilities(7) nor by these bits."""
+        gone = stat.S_ISUID * set_user_id | stat.S_ISGID * set_group_id
+        is_capable = self._value(tx, inode, _CAPABILITY) is not None
+        if not (inode.mode & gone or is_capable):
+            return
+        self._inodes.intend(tx, inode, Intent.CHANGE)
+        inode.mode &= ~gone
+        if is_capable:
+            self._remove(tx, inode, _CAPABILITY)
         self._changed(inode)
 
     def _changed(self, inode: Inode) -> None:

@@ -71,7 +71,7 @@ class _RecordingFS(MemoryFS):
         super().resize(node, size)
         self._note(Resized(node.ino, size))
 
-    def write(self, request: Request, ino: int, fh: int, offset: int, data: memoryview) -> int:
+    def write(self, request: Request, ino: int, fh: int, offset: int, data: memoryview, kill: bool) -> int:
         node = self.nodes[fh]
         if offset > len(node.data):
             super().resize(node, offset)
@@ -95,7 +95,7 @@ class _RecordingFS(MemoryFS):
     def fallocate(self, request: Request, ino: int, fh: int, offset: int, length: int, mode: int) -> None:
         if mode & fuse.FALLOC_FL_PUNCH_HOLE:
             end = min(offset + length, len(self.nodes[fh].data))
-            self.write(request, ino, fh, offset, memoryview(bytes(max(0, end - offset))))
+            self.write(request, ino, fh, offset, memoryview(bytes(max(0, end - offset))), False)
         else:
             super().fallocate(request, ino, fh, offset, length, mode)
 

@@ -311,7 +311,9 @@ class MemoryFS(Operations):
     def read(self, request: Request, ino: int, fh: int, offset: int, size: int) -> bytes | memoryview | Later:
         return bytes(memoryview(self.nodes[fh].data)[offset : offset + size])
 
-    def write(self, request: Request, ino: int, fh: int, offset: int, data: memoryview) -> int | Later:
+    def write(
+        self, request: Request, ino: int, fh: int, offset: int, data: memoryview, kill: bool
+    ) -> int | Later:
         node = self.nodes[fh]
         if offset > len(node.data):
             self.resize(node, offset)
@@ -342,7 +344,7 @@ class MemoryFS(Operations):
         flags: int,
     ) -> int:
         data = self.nodes[fh].data[offset : offset + size]
-        self.write(request, to[0], to[1], to[2], memoryview(data))
+        self.write(request, to[0], to[1], to[2], memoryview(data), False)
         return len(data)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hybrisfs import fuse
-from hybrisfs.fuse import LATER, Entry, Later, Listing, ListingPlus, Request
+from hybrisfs.fuse import LATER, Attributes, Entry, Later, Listing, ListingPlus, Request
 from tests.fuse.memory_fs import MemoryFS, failure
 
 _LIFETIME = 60  # seconds; then whoever still waits for an answer is let go
@@ -33,6 +33,8 @@ class MischiefFS(MemoryFS):
         self.hanging: list[Request] = []
         self.calls: list[str] = []
         self.xattr_requests = 0
+        self.kills: list[bool] = []
+        self.kills_by_setattr: list[bool] = []
 
     def lookup(self, request: Request, parent: int, name: bytes) -> Entry | Later:
         if name == b"explode":
@@ -75,11 +77,14 @@ class MischiefFS(MemoryFS):
         data = memoryview(bytes(self.nodes[fh].data))[offset : offset + size]
         return self._later(lambda: request.reply(data))
 
-    def write(self, request: Request, ino: int, fh: int, offset: int, data: memoryview) -> int | Later:
+    def write(
+        self, request: Request, ino: int, fh: int, offset: int, data: memoryview, kill: bool
+    ) -> int | Later:
         self.kept = data
+        self.kills.append(kill)
         if not self._is_late(fh):
-            return super().write(request, ino, fh, offset, data)
-        size = super().write(request, ino, fh, offset, data)
+            return super().write(request, ino, fh, offset, data, kill)
+        size = super().write(request, ino, fh, offset, data, kill)
         return self._later(lambda: request.reply(size))
 
     def readdirplus(self, request: Request, ino: int, fh: int, offset: int, size: int) -> ListingPlus | Later:
@@ -89,6 +94,12 @@ class MischiefFS(MemoryFS):
     def readdir(self, request: Request, ino: int, fh: int, offset: int, size: int) -> Listing | Later:
         answer = super().readdir(request, ino, fh, offset, size)
         return self._later(lambda: request.reply(answer)) if self._is_late(ino) else answer
+
+    def setattr(
+        self, request: Request, ino: int, attributes: Attributes, to_set: int, fh: int | None
+    ) -> tuple[Attributes, float]:
+        self.kills_by_setattr.append(bool(to_set & fuse.FUSE_SET_ATTR_KILL_SUID))
+        return super().setattr(request, ino, attributes, to_set, fh)
 
     def getxattr(self, request: Request, ino: int, name: bytes, size: int) -> bytes | int:
         self.xattr_requests += 1
@@ -137,6 +148,13 @@ class Orders:
         """Touch the buffer of the last write, which is gone."""
         assert self._fs.kept is not None
         return str(self._fs.kept[0])
+
+    def kills(self) -> list[bool]:
+        """Whether each write was to clear set-id bits."""
+        return self._fs.kills
+
+    def kills_by_setattr(self) -> list[bool]:
+        return self._fs.kills_by_setattr
 
     def xattr_requests(self) -> int:
         return self._fs.xattr_requests

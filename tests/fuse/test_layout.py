@@ -119,6 +119,20 @@ def test_stat_of_aarch64_is_the_generic_one_of_linux(compiled: Compiled) -> None
     assert layout.record.unpack(found) == tuple(range(1, 11))
 
 
+def test_flags_of_a_write_are_found_before_its_bytes(compiled: Compiled) -> None:
+    found = compiled(
+        KERNEL,
+        "struct { struct fuse_write_in w; char data[4]; } x ="
+        ' { { .fh = 7, .offset = 8, .size = 4, .write_flags = 9 }, "abcd" }; DUMP(x);',
+    )
+    memory = ctypes.create_string_buffer(found)
+    data = ctypes.addressof(memory) + records.WRITE_IN.size
+    assert ctypes.string_at(data, 4) == b"abcd"
+    assert records.write_flags(data, 7, 8, 4) == 9
+    for other in ((6, 8, 4), (7, 9, 4), (7, 8, 3)):
+        assert records.write_flags(data, *other) == records.FUSE_WRITE_KILL_SUIDGID
+
+
 def test_forgets(compiled: Compiled) -> None:
     found = compiled(LIBFUSE, "struct fuse_forget_data f = { .ino = 1, .nlookup = 2 }; DUMP(f);")
     assert found == (1).to_bytes(8, "little") + (2).to_bytes(8, "little")
@@ -199,6 +213,6 @@ def test_numbers_of_libfuse(compiled: Compiled) -> None:
 
 def test_numbers_of_linux(compiled: Compiled) -> None:
     headers = KERNEL + "".join(f"#include <{name}.h>\n" for name in ("fcntl", "linux/xattr", "linux/falloc"))
-    prefixes = ("FOPEN_", "RENAME_", "XATTR_", "FALLOC_")
+    prefixes = ("FOPEN_", "RENAME_", "XATTR_", "FALLOC_", "FUSE_WRITE_")
     names = [name for name in vars(records) if name.startswith(prefixes)]
     assert numbers(compiled, headers, names) == [getattr(records, name) for name in names]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from hybrisfs import fuse
 from tests.fuse.server import OrderError, Server, mount_options, names_in
 
 pytestmark = pytest.mark.skipif(
@@ -116,3 +117,18 @@ def test_a_device_that_may_not_be_opened_is_named(own_directory: Path) -> None:
         Server(own_directory, user=NOBODY),
     ):
         pass
+
+
+@pytest.mark.skipif(fuse.libfuse().version < fuse.KILL_FLAGS_SINCE, reason="this libfuse keeps flags back")
+def test_writes_and_truncations_of_all_but_root_are_to_clear_set_id_bits(own_directory: Path) -> None:
+    capabilities = fuse.DEFAULT_CAPABILITIES | fuse.FUSE_CAP_HANDLE_KILLPRIV_V2
+    with Server(own_directory, ["allow_other"], capabilities=capabilities) as server:
+        path = own_directory / "file"
+        path.write_bytes(b"x")
+        path.chmod(0o666)
+        os.truncate(path, 0)
+        assert server.order("kills") == [False]
+        assert server.order("kills_by_setattr") == [False, False]
+        as_user("sh", "-c", f"echo >> {path}; truncate -s 0 {path}")
+        assert server.order("kills") == [False, True]
+        assert server.order("kills_by_setattr") == [False, False, True]

@@ -28,6 +28,21 @@ def test_changing_keeps_the_type_and_nanoseconds(rig: Rig) -> None:
     rig.discard()
 
 
+def test_privileges_are_cleared_and_cost_nothing_where_there_are_none(rig: Rig) -> None:
+    inode, attributes = rig.make(b"file"), rig.fs.attributes
+    attributes.change(rig.tx, inode, mode=0o106755)
+    attributes.set_xattr(rig.tx, inode, b"security.capability", b"any", 0)
+    attributes.set_xattr(rig.tx, inode, b"user.a", b"1", 0)
+    attributes.clear_privileges(rig.tx, inode, set_user_id=True, set_group_id=False)
+    assert (inode.mode, attributes.list_xattrs(rig.tx, inode)) == (0o102755, [b"user.a"])
+    attributes.clear_privileges(rig.tx, inode, set_user_id=True, set_group_id=True)
+    assert inode.mode == 0o100755
+    before = inode.ctime
+    attributes.clear_privileges(rig.tx, inode, set_user_id=True, set_group_id=True)
+    assert inode.ctime == before
+    rig.discard()
+
+
 @pytest.mark.parametrize("time", [1 << 63, -(1 << 63) - 1, 1 << 90, -(1 << 90)])
 def test_a_time_beyond_what_can_be_kept_becomes_the_nearest(rig: Rig, time: int) -> None:
     """The database would refuse it, and so keep everything from being committed."""
