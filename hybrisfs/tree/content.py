@@ -17,7 +17,7 @@ from hybrisfs.errors import failure
 from hybrisfs.registers.tree import MAX_FILE_SIZE, Content, Run, attr_key, content_key, decode_runs
 from hybrisfs.state.chunk_states import MAX_CHUNK, ChunkRef
 from hybrisfs.state.extents import ZEROS, Piece
-from hybrisfs.state.file_chunks import BaseRow, Part
+from hybrisfs.state.file_chunks import BaseRow, Part, RecentParts
 from hybrisfs.state.journal import Journal
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.changes import Changes
@@ -56,6 +56,7 @@ class FileBytes:
         self._journal = journal
         self._inodes = inodes
         self._changes = changes
+        self._recent = RecentParts()
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -91,9 +92,7 @@ class FileBytes:
         self, tx: Transaction, inode: Inode, start: int, end: int, parts: list[bytes], missing: list[ChunkRef]
     ) -> None:
         at = start
-        for row in self.base_rows(tx, inode, start, end) if inode.stored else ():
-            if row.offset + row.length <= at:
-                continue
+        for row in self._recent.between(tx, inode.ino, start, end) if inode.stored else ():
             if row.offset > at:
                 parts.append(bytes(row.offset - at))
                 at = row.offset

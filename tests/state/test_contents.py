@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
-from hybrisfs.state.chunk_states import CutRow
+from hybrisfs.state.chunk_states import MAX_CHUNK, CutRow
+from hybrisfs.state.file_chunks import Part, RecentParts
 from tests.tree.rig import Rig
 
 INO, OTHER = 7, 8
@@ -69,3 +72,40 @@ def test_files_that_are_unlisted_and_their_pages(rig: Rig, chunk: int) -> None:
     contents.add_parts([(INO, 0, 100, chunk)])
     contents.clear(INO)
     assert parts(rig) == [] and not rig.db.rows.execute("SELECT 1 FROM content_page").fetchall()
+
+
+def test_recent_parts_are_those_of_the_table(rig: Rig, chunk: int) -> None:
+    """In each window of 16 MiB, at its borders and across them, with holes, and after every change."""
+    random = Random(1)
+    recent, contents = RecentParts(), rig.tx.contents
+    for ino in (INO, INO + 1):
+        parts, at = list[Part](), 0
+        while at < 40 << 20:
+            length = random.randrange(1, 1 << 20)
+            if random.random() < 0.8:
+                parts.append((ino, at, length, chunk))
+            at += length
+        contents.set_parts(ino, parts)
+    for round_ in range(400):
+        ino, start = INO + round_ % 2, random.randrange(41 << 20)
+        if round_ % 10 == 0:
+            start = (16 << 20) * random.randrange(3) + random.randrange(-2, 3)
+        end = max(start, 0) + random.choice((1, 4096, 1 << 20))
+        found = recent.between(rig.tx, ino, max(start, 0), end)
+        assert list(found) == contents.parts_between(ino, max(start, 0), end, MAX_CHUNK)
+        if round_ % 50 == 49:
+            contents.cut_off(ino, (40 << 20) - (round_ << 16))
+
+
+def test_parts_that_were_read_are_not_asked_for_again(rig: Rig, chunk: int) -> None:
+    rig.tx.contents.set_parts(INO, [(INO, number << 20, 1 << 20, chunk) for number in range(48)])
+    recent, statements = RecentParts(most=40), list[str]()
+    rig.db.connection.set_trace_callback(statements.append)
+    for _ in range(3):
+        assert recent.between(rig.tx, INO, 5, 6)
+        assert recent.between(rig.tx, INO, 20 << 20, 21 << 20)
+    assert len(statements) == 2
+    assert recent.between(rig.tx, INO, 33 << 20, 34 << 20)  # now they are more than are kept
+    assert recent.between(rig.tx, INO, 5, 6)
+    rig.db.connection.set_trace_callback(None)
+    assert len(statements) == 4
