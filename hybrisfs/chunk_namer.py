@@ -7,9 +7,10 @@ from blake3 import blake3
 
 from sync.codec import Buffer
 
-__all__ = ["KEY_SIZE", "ChunkNamer"]
+__all__ = ["KEY_SIZE", "PIECE_HASH_SIZE", "ChunkNamer"]
 
 KEY_SIZE = 32
+PIECE_HASH_SIZE = 8
 
 
 class ChunkNamer:
@@ -19,6 +20,10 @@ class ChunkNamer:
         if len(dedup_key) != KEY_SIZE:
             raise ValueError(f"the dedup key has {KEY_SIZE} bytes")
         self._dedup_key = dedup_key
+
+    def piece_hash(self, piece: Buffer) -> bytes:
+        """Eight bytes by which this device alone tells whether its disk has altered a piece of a chunk."""
+        return blake3(piece, key=self._dedup_key).digest(PIECE_HASH_SIZE)
 
     def chunk_id(self, plaintext: Buffer) -> bytes:
         """Return the 32-byte name of a chunk: BLAKE3 of its plaintext keyed with the dedup key."""

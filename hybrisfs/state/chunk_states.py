@@ -273,9 +273,11 @@ class ChunkRef(NamedTuple):
 
 
 class CutRow(NamedTuple):
-    """A chunk just cut: its id, and where its bytes lie in the journal."""
+    """A chunk just cut: its id, where its bytes lie in the journal, and the hashes of its pieces
+    (`hybrisfs.state.pieces`), if it has any."""
 
     id: bytes
     length: int
     segment: int
     position: int
+    pieces: bytes = b""

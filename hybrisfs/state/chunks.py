@@ -3,8 +3,9 @@
 `chunk_states` says which states a chunk has and what moves it. Each move is a method, here or in
 `chunk_places`.
 
-A chunk read from the journal is checked against its id the first time; a chunk whose bytes have rotted
-is forgotten when the clouds have it (and fetched again), and is an I/O error when they do not.
+A chunk read from the journal is checked against its id the first time, or a piece of it against its hash
+(`pieces`); a chunk whose bytes have rotted is forgotten when the clouds have it (and fetched again), and is
+an I/O error when they do not.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from hybrisfs.state.chunk_states import (
 from hybrisfs.state.database import RowWriter
 from hybrisfs.state.file_chunks import chunk_named
 from hybrisfs.state.journal import Journal
+from hybrisfs.state.pieces import Pieces
 from hybrisfs.topic import Topic
 
 __all__ = ["ChunkStore"]
@@ -57,6 +59,7 @@ class ChunkStore(ChunkPlaces):
         self._namer: Final = namer
         self.lost: set[int] = set()  # on no cloud and damaged here: nothing need wait for them
         self._verified: set[int] = set()
+        self._pieces: Final = Pieces(database, journal, namer)
         self._recent: OrderedDict[int, bytes] = OrderedDict()
         self._recent_bytes = 0
         self.dropped = Topic[[RowWriter]]()
@@ -109,10 +112,11 @@ class ChunkStore(ChunkPlaces):
         ).fetchone()
         if row is None:
             cursor = self._db.execute(
-                "INSERT INTO chunk (id, length, segment, position) VALUES (?, ?, ?, ?)", cut
+                "INSERT INTO chunk (id, length, segment, position) VALUES (?, ?, ?, ?)", cut[:4]
             )
             self._dirty_pieces[cut.segment] += 1
             number = int(cursor.lastrowid or 0)
+            self._pieces.note(number, cut.pieces)
             self.settling.add(number)
             return number
         number = int(row[0])
@@ -123,6 +127,7 @@ class ChunkStore(ChunkPlaces):
             pack = ELSEWHERE
         if segment is None or (not pack and not self._is_sound(number, cut, segment, position)):
             self._place(number, cut.segment, cut.position)
+            self._pieces.note(number, cut.pieces)
             if not pack:
                 self._release(segment)
                 self._dirty_pieces[cut.segment] += 1
@@ -181,6 +186,7 @@ class ChunkStore(ChunkPlaces):
             "UPDATE chunk SET segment = ?, position = ? WHERE number = ?", (segment, position, number)
         )
         self._verified.discard(number)
+        self._pieces.moved(number)
 
     # -- read, and kept when they were fetched -----------------------------------------------------
 
@@ -203,6 +209,9 @@ class ChunkStore(ChunkPlaces):
                 return found
             self._rotten(ref)
             return None
+        found = self._pieces.read(ref, skip, length)
+        if found is not None:
+            return found
         whole = self._journal.read(ref.segment, ref.position, ref.length)
         if whole is None or self._namer.chunk_id(whole) != ref.id:
             self._rotten(ref)
@@ -210,6 +219,7 @@ class ChunkStore(ChunkPlaces):
         if len(self._verified) >= _MAX_VERIFIED:
             self._verified.clear()
         self._verified.add(ref.number)
+        self._pieces.checked_whole(ref, whole)
         return whole if length == ref.length else whole[skip : skip + length]
 
     def read_whole(self, ref: ChunkRef) -> bytes | None:
@@ -254,6 +264,8 @@ class ChunkStore(ChunkPlaces):
             log.debug("%d chunks are not cached: %s", len(missing) - len(rows), error)
         self._db.executemany("UPDATE chunk SET length = ?, segment = ?, position = ? WHERE number = ?", rows)
         self._verified.difference_update(row[3] for row in rows)
+        for row in rows:
+            self._pieces.moved(row[3])
         self._dirty_pieces.update(segment for _, segment, _, number in rows if not packs[number])
 
     def missing(self, numbers: Sequence[int]) -> list[ChunkRef]:

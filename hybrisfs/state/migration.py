@@ -25,6 +25,7 @@ format  what has changed
 16      removals are votes: those of member registers, and proofs, are noted in `said`; table `charge`
 17      column `spare.lost`: which packs the clouds have lost is no longer guessed
 18      table `unsigned`: changes of labels
+19      table `piece`: hashes of pieces of chunks, filled as chunks are made and read
 ======  =======================================================================================
 """
 
@@ -37,7 +38,7 @@ from typing import Final, NamedTuple
 
 from hybrisfs.kinds import BALLOT, CONTENT, EVIDENCE, MEMBER, PLACE, PROPOSAL, VOTE, sql_node
 from hybrisfs.state.moments import credible, latest
-from hybrisfs.state.schema import CHARGES, HISTORY, HOLDS, MINUTES, SCHEMA_VERSION, UNSIGNED, lay_out
+from hybrisfs.state.schema import CHARGES, HISTORY, HOLDS, MINUTES, PIECES, SCHEMA_VERSION, UNSIGNED, lay_out
 from sync import VersionVector
 
 __all__ = ["OLDEST", "migrate"]
@@ -247,6 +248,11 @@ def _add_unsigned(connection: sqlite3.Connection, _: _Given) -> bool:
     return True
 
 
+def _add_pieces(connection: sqlite3.Connection, _: _Given) -> bool:
+    lay_out(connection, PIECES)
+    return True
+
+
 _STEPS: Final[dict[int, Step]] = {
     5: _add_compaction,
     6: _add_versions,
@@ -261,4 +267,5 @@ _STEPS: Final[dict[int, Step]] = {
     15: _note_votes,
     16: _mark_lost,
     17: _add_unsigned,
+    18: _add_pieces,
 }

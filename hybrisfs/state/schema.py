@@ -26,6 +26,7 @@ __all__ = [
     "HISTORY",
     "HOLDS",
     "MINUTES",
+    "PIECES",
     "ROOT_INO",
     "SCHEMA_VERSION",
     "UNSIGNED",
@@ -34,7 +35,7 @@ __all__ = [
 ]
 
 APPLICATION_ID = 0x48796246  # "HybF", shown by file(1)
-SCHEMA_VERSION = 18  # `migration` tells of earlier ones
+SCHEMA_VERSION = 19  # `migration` tells of earlier ones
 ROOT_INO = 1
 
 _TABLES = f"""
@@ -472,6 +473,18 @@ CREATE TABLE held (
 CREATE INDEX held_by ON held (deletion);
 """
 
+PIECES = """
+-- The hashes of the pieces of large chunks that are here (hybrisfs.state.pieces): a small read need not
+-- check the whole chunk. A row may lack; one that does not match only has the whole chunk checked.
+CREATE TABLE piece (
+    chunk  INTEGER PRIMARY KEY,
+    hashes BLOB NOT NULL
+);
+CREATE TRIGGER piece_of_absent AFTER UPDATE OF segment ON chunk WHEN NEW.segment IS NULL
+BEGIN DELETE FROM piece WHERE chunk = NEW.number; END;
+CREATE TRIGGER piece_of_dropped AFTER DELETE ON chunk BEGIN DELETE FROM piece WHERE chunk = OLD.number; END;
+"""
+
 
 def create_schema(connection: sqlite3.Connection, volume: bytes) -> None:
     """Lay out an empty database for the volume with id *volume*, inside the caller's transaction."""
@@ -481,6 +494,7 @@ def create_schema(connection: sqlite3.Connection, volume: bytes) -> None:
     lay_out(connection, HOLDS)
     lay_out(connection, CHARGES)
     lay_out(connection, UNSIGNED)
+    lay_out(connection, PIECES)
     numbers = dict.fromkeys(
         ("files", "bytes", "seq", "published", "dropped_updates", "dropped_bytes", "history", "ladder"), 0
     )

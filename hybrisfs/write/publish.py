@@ -25,6 +25,7 @@ from hybrisfs.stages import IDLE, Pause, Signals
 from hybrisfs.state.chunk_states import MAX_CHUNK, ChunkRef, CutRow
 from hybrisfs.state.extents import ZEROS, Piece, cut_pieces
 from hybrisfs.state.file_chunks import BaseRow
+from hybrisfs.state.pieces import hashes_of_pieces
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.write.cut import Cut, CutLimits, FileSnapshot, release, take_cut
@@ -246,14 +247,15 @@ class Chunker:
             length = upto - offset
             if data == _ZERO_WINDOW[:length] if length < MAX_CHUNK else data == _ZERO_WINDOW:
                 continue
-            identity = self._fs.state.namer.chunk_id(data)
+            namer = self._fs.state.namer
+            identity, hashes = namer.chunk_id(data), hashes_of_pieces(namer, data)
             with self._fs.state.transaction() as tx:
                 segment, position = (
                     (pieces[0].segment or 0, pieces[0].position)
                     if len(pieces) == 1 and pieces[0].segment is not None
                     else self._fs.journal.append(data, within_budget=False)
                 )
-                number = tx.chunks.add(CutRow(identity, length, segment, position))
+                number = tx.chunks.add(CutRow(identity, length, segment, position, hashes))
             yield _Fresh(offset, length, number, identity)
 
     def _assemble(self, pieces: list[Piece], rows: list[BaseRow]) -> bytes:

@@ -32,7 +32,6 @@ LATER = [
     ("spare", "length"),
     ("spare", "proven"),
 ]  # columns of format 12
-UNMARK_LOST = "ALTER TABLE spare DROP COLUMN lost"  # of format 17
 KEY = DeviceKey.from_seed(bytes([1]) * 32)  # of the device that had it
 
 
@@ -54,6 +53,14 @@ class _Killed(sqlite3.Connection):
         return super().execute(statement, parameters)
 
 
+def take_back_newest(db: sqlite3.Connection) -> None:
+    """What formats 17 and 19 have brought."""
+    db.execute("ALTER TABLE spare DROP COLUMN lost")
+    db.execute("DROP TRIGGER piece_of_absent")
+    db.execute("DROP TRIGGER piece_of_dropped")
+    db.execute("DROP TABLE piece")
+
+
 def take_back(db: sqlite3.Connection) -> None:
     """What formats 12 and later have brought."""
     db.execute("DROP TABLE said")
@@ -64,7 +71,7 @@ def take_back(db: sqlite3.Connection) -> None:
         db.execute(f"ALTER TABLE member DROP COLUMN {column}")
     db.execute("DROP TABLE deletion")
     db.execute("DROP TABLE held")
-    db.execute(UNMARK_LOST)
+    take_back_newest(db)
 
 
 @pytest.fixture
@@ -75,20 +82,21 @@ def path(tmp_path: Path) -> Path:
 
 
 def schema(path: Path) -> set[tuple[object, ...]]:
-    """Tables and indices with their columns, but for the text that made them."""
+    """Tables and indices with their columns, and triggers, but for the text that made them."""
     with closing(sqlite3.connect(path)) as db:
         tables = [row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         columns = [
             (table, *row[1:4]) for table in tables for row in db.execute(f"PRAGMA table_info({table})")
         ]
         names = [row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'index'")]
+        triggers = db.execute("SELECT name, tbl_name FROM sqlite_master WHERE type = 'trigger'").fetchall()
         indices = [
             (index, position, column)
             for index in names
             for position, _, column in db.execute(f"PRAGMA index_info({index})")
         ]
         meta = [("meta", key) for (key,) in db.execute("SELECT key FROM meta")]
-    return {*columns, *indices, *meta}
+    return {*columns, *indices, *triggers, *meta}
 
 
 def check_moments(path: Path) -> None:
@@ -116,13 +124,13 @@ def test_it_becomes_what_a_new_one_is(path: Path, tmp_path: Path) -> None:
     Database(path, SYSTEM).close()  # and it is opened like any other
 
 
-@pytest.mark.parametrize("survived", range(16))
+@pytest.mark.parametrize("survived", range(17))
 def test_killed_within_a_step(path: Path, survived: int) -> None:
     """What a step had done is undone, and what earlier transactions had done is there."""
     with closing(sqlite3.connect(path, isolation_level=None, factory=_Killed)) as db:
         db.left = survived
         db.execute("PRAGMA journal_mode = WAL")
-        if survived < 15:
+        if survived < 16:
             with pytest.raises(KilledError):
                 migrate(db, time.time_ns(), rows=3)
             assert db.execute("PRAGMA user_version").fetchone()[0] < SCHEMA_VERSION
@@ -233,7 +241,7 @@ def test_who_let_a_member_in_is_known_as_far_as_registers_tell(tmp_path: Path) -
         )
         db.execute("DROP TABLE deletion")
         db.execute("DROP TABLE held")
-        db.execute(UNMARK_LOST)
+        take_back_newest(db)
         db.execute("PRAGMA user_version = 12")
         db.commit()
     Database(path, SYSTEM).close()
@@ -255,7 +263,7 @@ def test_removals_and_proofs_of_before_are_noted(path: Path) -> None:
             [(b"m" + laptop, founder, 2, b"member\0"), (b"m" + laptop, founder, 7, b"member\1")],
         )
         db.execute("INSERT INTO register VALUES (?, 9, 1, x'01')", (b"f" + laptop + b"\2",))
-        db.execute(UNMARK_LOST)
+        take_back_newest(db)
         db.execute("PRAGMA user_version = 15")
         db.commit()
     Database(path, SYSTEM).close()
@@ -274,7 +282,7 @@ def test_what_the_clouds_may_have_lost_is_still_put_there_again(path: Path) -> N
         db.executemany(
             "INSERT INTO chunk (number, id, length, pack) VALUES (?1, ?1, 9, ?2)", [(1, 0), (2, 7), (3, None)]
         )
-        db.execute(UNMARK_LOST)
+        take_back_newest(db)
         db.executemany(
             "INSERT INTO spare (pack, chunk, offset, sealed) VALUES (8, ?, 0, 9)", [(1,), (2,), (3,)]
         )
