@@ -34,44 +34,36 @@ __all__ = [
 
 AnyDriver: TypeAlias = type[Driver[Any]]
 
-_CLASSES: Final = {
-    "file": "FileStore",
-    "s3": "S3Store",
-    "gcs": "GcsStore",
-    "azure": "AzureStore",
-    "webdav": "WebDavStore",
-    "sftp": "SftpStore",
+_DRIVERS: Final = {
+    "file": "file.FileStore",
+    "s3": "s3.S3Store",
+    "gs": "gcs.GcsStore",
+    "az": "azure.AzureStore",
+    "webdavs": "webdav.WebDavStore",
+    "webdav": "webdav.WebDavStore",
+    "sftp": "sftp.SftpStore",
 }
-"""The classes of all drivers, by their modules in `backends`, in the order in which people see them."""
+"""Module and class of each driver in `backends`, by the schemes that its record names; in the order in which
+people see them."""
 
-_MODULES: Final = {
-    "file": "file",
-    "s3": "s3",
-    "gs": "gcs",
-    "az": "azure",
-    "webdavs": "webdav",
-    "webdav": "webdav",
-    "sftp": "sftp",
-}
-"""The module of a driver, by the schemes that its record names."""
-
-SCHEMES: Final = tuple(_MODULES)
+SCHEMES: Final = tuple(_DRIVERS)
 """Of the URLs of clouds."""
 
 
 def drivers() -> list[AnyDriver]:
     """All drivers, in the order in which people see them."""
-    return [_driver(module) for module in _CLASSES]
+    return [_load(driver) for driver in dict.fromkeys(_DRIVERS.values())]
 
 
 def driver_of(scheme: str) -> AnyDriver | None:
-    """What opens URLs of a scheme; None when that is unknown."""
-    module = _MODULES.get(scheme)
-    return None if module is None else _driver(module)
+    """The driver for URLs of a scheme; None when that is unknown."""
+    driver = _DRIVERS.get(scheme)
+    return None if driver is None else _load(driver)
 
 
-def _driver(module: str) -> AnyDriver:
-    return cast("AnyDriver", getattr(import_module(f"backends.{module}"), _CLASSES[module]))
+def _load(driver: str) -> AnyDriver:
+    module, name = driver.split(".")
+    return cast("AnyDriver", getattr(import_module(f"backends.{module}"), name))
 
 
 class _AsNamed:

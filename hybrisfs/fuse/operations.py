@@ -113,9 +113,9 @@ class Operations:
         self, request: Request, ino: int, fh: int, offset: int, data: memoryview, kill: bool
     ) -> int | Later:
         """Write, answer how many bytes. `data` is libfuse's own buffer: copy what must outlive the handler (a
-        slice is no copy). A use after the handler has returned raises ValueError. With `kill`, which only
-        FUSE_CAP_HANDLE_KILLPRIV_V2 brings, clear the set-user-id bit, and the set-group-id bit of what the
-        group may execute.
+        slice is no copy). A use after the handler has returned raises ValueError.
+        FUSE_CAP_HANDLE_KILLPRIV_V2 brings `kill`: clear the set-user-id bit, and the set-group-id bit where
+        the group may execute the file.
         """
         _missing()
 

@@ -61,7 +61,7 @@ def change_attributes(
     tx: Transaction, fs: FileSystem, request: Request, inode: Inode, attributes: Attributes, to_set: int
 ) -> None:
     """Obey setattr, but for the size."""
-    if to_set & _CLEARING or _is_of_nothing(request, inode, to_set):
+    if to_set & _CLEARING or _changes_nothing(request, inode, to_set):
         kill = not to_set or bool(to_set & fuse.FUSE_SET_ATTR_KILL_SUID)
         is_root = request.uid == 0 and not to_set & fuse.FUSE_SET_ATTR_SIZE
         clear_privileges(tx, fs, request, inode, kill=kill, is_root=is_root)
@@ -97,15 +97,17 @@ _CAP_FSETID: Final = 4
 _CLEARING: Final = fuse.FUSE_SET_ATTR_KILL_SUID | fuse.FUSE_SET_ATTR_SIZE
 
 
-def _is_of_nothing(request: Request, inode: Inode, to_set: int) -> bool:
+def _changes_nothing(request: Request, inode: Inode, to_set: int) -> bool:
+    """Whether this is the owner's setattr of nothing."""
     return not to_set and not inode.is_directory and request.uid == inode.uid != 0
 
 
 def clear_privileges(
     tx: Transaction, fs: FileSystem, request: Request, inode: Inode, *, kill: bool, is_root: bool = False
 ) -> None:
-    """The caller changes what the file does. *kill*: the bits go, too; that of the group only when the group
-    may execute the file, or the caller is no member of it, unless *is_root*, as on Linux' own disks."""
+    """The caller changes what the file does: capabilities go. With *kill*, set-id bits go, too. That of the
+    group stays, as on Linux' own disks, when the group may not execute the file and the caller is a member of
+    the group, or with *is_root*."""
     has_group_bit = kill and inode.mode & stat.S_ISGID
     fs.attributes.clear_privileges(
         tx,
@@ -118,7 +120,7 @@ def clear_privileges(
 
 
 def kills_by_allocating(request: Request, inode: Inode) -> bool:
-    """Whether fallocate(2) clears bits, of which the kernel does not speak. *inode*: the file."""
+    """Whether fallocate(2) by this caller clears the set-id bits of a file. The kernel does not say so."""
     if not inode.mode & (stat.S_ISUID | stat.S_ISGID):
         return False
     return request.uid != 0 or not has_capability(request.pid, _CAP_FSETID)

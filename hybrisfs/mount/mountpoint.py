@@ -107,8 +107,11 @@ _AGAIN_AFTER: Final = 0.05  # seconds
 
 
 def capabilities(libfuse: tuple[int, int]) -> int:
-    """What is asked of the kernel with this version of libfuse. An older one keeps back when set-id bits are
-    to be cleared: then the kernel goes on doing that, and asks for an attribute before each write."""
+    """The capabilities that the mount asks for with this version of libfuse.
+
+    Before `KILL_FLAGS_SINCE` libfuse does not say when set-id bits are to be cleared. Then the kernel goes on
+    doing that, and asks for an attribute before each write.
+    """
     return _CAPABILITIES | (fuse.FUSE_CAP_HANDLE_KILLPRIV_V2 if libfuse >= fuse.KILL_FLAGS_SINCE else 0)
 
 

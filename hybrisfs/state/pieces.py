@@ -24,8 +24,8 @@ __all__ = ["PIECE", "Pieces", "hashes_of_pieces"]
 
 PIECE: Final = 32 << 10
 _FEWEST: Final = 4  # pieces of a chunk that has hashes
-_SMALL: Final = 8  # times as long as a read is the chunk of which only pieces are checked
-_MOST_OPEN: Final = 4096  # chunks of which some pieces have been checked: 2 MiB of memory
+_SMALL: Final = 8  # a read that is shorter than the chunk by this factor checks only its pieces
+_MOST_OPEN: Final = 4096  # partly checked chunks that are remembered: 2 MiB of memory
 
 
 def hashes_of_pieces(namer: ChunkNamer, chunk: Buffer) -> bytes:
@@ -72,7 +72,7 @@ class Pieces:
         found = self._checked.get(ref.number)
         if found is None:
             hashes = self._hashes(ref.number)
-            if hashes is None or len(hashes) != -(-ref.length // PIECE) * PIECE_HASH_SIZE:
+            if hashes is None:
                 return None
             found = self._checked[ref.number] = hashes, set()
             if len(self._checked) > _MOST_OPEN:

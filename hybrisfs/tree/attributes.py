@@ -76,7 +76,7 @@ class Attributes:
     def clear_privileges(
         self, tx: Transaction, inode: Inode, *, set_user_id: bool, set_group_id: bool
     ) -> None:
-        """The file is no program with privileges any more, neither by capabilities(7) nor by these bits."""
+        """Take the file's capabilities(7), and these of its set-id bits."""
         gone = stat.S_ISUID * set_user_id | stat.S_ISGID * set_group_id
         is_capable = self._value(tx, inode, _CAPABILITY) is not None
         if not (inode.mode & gone or is_capable):

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from hybrisfs import fuse
-from tests.fuse.server import OrderError, Server, mount_options, names_in
+from tests.fuse.server import OrderError, Server, mount_options, names_in, needs_kill_flags
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("fusermount3") is None,
@@ -119,7 +119,7 @@ def test_a_device_that_may_not_be_opened_is_named(own_directory: Path) -> None:
         pass
 
 
-@pytest.mark.skipif(fuse.libfuse().version < fuse.KILL_FLAGS_SINCE, reason="this libfuse keeps flags back")
+@needs_kill_flags
 def test_writes_and_truncations_of_all_but_root_are_to_clear_set_id_bits(own_directory: Path) -> None:
     capabilities = fuse.DEFAULT_CAPABILITIES | fuse.FUSE_CAP_HANDLE_KILLPRIV_V2
     with Server(own_directory, ["allow_other"], capabilities=capabilities) as server:

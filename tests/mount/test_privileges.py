@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Final
 
 import pytest
 
 from hybrisfs.state.schema import ROOT_INO
 from tests.another_user import only_root
+from tests.system.changing_programs import CAPABILITY, RAW_CAPABILITY
 from tests.volume.device import Device
 
 pytestmark = pytest.mark.skipif(not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="needs /dev/fuse")
-
-_CAPABILITY: Final = "security.capability"
-_RAW: Final = bytes.fromhex("0100000201000000000000000000000000000000")
 
 
 @only_root
@@ -30,7 +27,7 @@ def test_a_write_removes_capabilities_of_which_the_kernel_does_not_know(device: 
         with fs.state.transaction() as tx:
             inode = fs.lookup(tx, ROOT_INO, b"file")
             assert inode is not None
-            fs.set_xattr(tx, inode, _CAPABILITY.encode(), _RAW, 0)
+            fs.set_xattr(tx, inode, CAPABILITY.encode(), RAW_CAPABILITY, 0)
         file.write(b"y")
     assert os.listxattr(path) == []
 
@@ -40,7 +37,7 @@ def test_allocating_clears_what_the_kernel_does_not_speak_of(device: Device, roo
     path = root / "file"
     path.write_bytes(b"x")
     path.chmod(0o6755)
-    os.setxattr(path, _CAPABILITY, _RAW)
+    os.setxattr(path, CAPABILITY, RAW_CAPABILITY)
     with path.open("r+b") as file:
         os.posix_fallocate(file.fileno(), 0, 100)
     assert (path.stat().st_mode & 0o7777, os.listxattr(path)) == (0o6755, [])

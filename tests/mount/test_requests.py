@@ -12,12 +12,10 @@ import pytest
 
 from hybrisfs import fuse
 from hybrisfs.mount.mountpoint import capabilities
+from tests.fuse.server import needs_kill_flags
 from tests.mount.requests import FILES, OPERATIONS, Operation, counted, requests_of
 
 pytestmark = pytest.mark.skipif(not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="needs /dev/fuse")
-needs_kill_flags = pytest.mark.skipif(
-    fuse.libfuse().version < fuse.KILL_FLAGS_SINCE, reason="this libfuse keeps flags back"
-)
 
 _ONCE: Final = 1 / FILES  # for all files together
 _MOST: Final[dict[str, dict[str, float]]] = {

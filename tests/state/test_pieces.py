@@ -82,7 +82,12 @@ def test_a_rotten_piece_that_no_cloud_has_is_an_error(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", ["DELETE FROM piece", "UPDATE piece SET hashes = zeroblob(length(hashes))"]
+    "change",
+    [
+        "DELETE FROM piece",
+        "UPDATE piece SET hashes = zeroblob(length(hashes))",
+        "UPDATE piece SET hashes = substr(hashes, 1, 8)",
+    ],
 )
 def test_hashes_that_lack_or_are_wrong_are_made_again(rig: Rig, change: str) -> None:
     rig, inode = begun_again(rig)
@@ -122,12 +127,17 @@ def test_hashes_go_with_a_chunk_that_nothing_needs(rig: Rig) -> None:
     assert hashes(rig) == []
 
 
-def test_bytes_that_come_again_elsewhere_are_checked_again(rig: Rig) -> None:
+@pytest.mark.parametrize("way", ["fetched", "written"])
+def test_bytes_that_come_again_elsewhere_are_checked_again(rig: Rig, way: str) -> None:
     """What was sound in the old place says nothing of the new one."""
     rig, inode = begun_again(rig)
     assert small(rig, inode, ROTTEN) == CONTENT[ROTTEN : ROTTEN + 4096]
     rig.room.drop_all()
-    rig.read(inode)
+    if way == "fetched":
+        rig.read(inode)
+    else:
+        rig.make(b"copy", CONTENT)
+        rig.publish()
     spoil(rig, CONTENT)
     rig.tx.chunks._recent.clear()
     assert isinstance(small(rig, inode, ROTTEN - 10), Missing)

@@ -1,7 +1,7 @@
 """Changes files with set-id bits and capabilities in every way, and tells what becomes of them.
 
-`python -m tests.system.changing_programs FOLDER` is run by the user who is to change them, in the order of
-`cases`; the files have been made by root, by `prepare`.
+Root makes the files with `prepare`. The other user then runs `python -m tests.system.changing_programs
+FOLDER`, which changes them in the order of `cases`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from itertools import product
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["Case", "cases", "prepare"]
+__all__ = ["CAPABILITY", "RAW_CAPABILITY", "Case", "cases", "prepare"]
 
 _MODES: Final = (0o4777, 0o6777, 0o2666, 0o6766, 0o666)
-_CAPABILITY: Final = "security.capability"
-_RAW: Final = bytes.fromhex("0100000201000000000000000000000000000000")  # CAP_CHOWN, as setcap(8) writes it
+CAPABILITY: Final = "security.capability"
+RAW_CAPABILITY: Final = bytes.fromhex(
+    "0100000201000000000000000000000000000000"
+)  # CAP_CHOWN, as setcap(8) writes it
 _SIZE: Final = 8192
 
 
@@ -50,7 +52,7 @@ def prepare(folder: Path, wanted: list[Case]) -> None:
         os.chown(path, case.owner, case.group)
         path.chmod(case.mode)
         if case.has_capability:
-            os.setxattr(path, _CAPABILITY, _RAW)
+            os.setxattr(path, CAPABILITY, RAW_CAPABILITY)
 
 
 def _opened(change: Callable[[int], object], flags: int = os.O_WRONLY) -> Callable[[Path], None]:
@@ -92,7 +94,7 @@ _CALLS: Final[dict[str, Callable[[Path], object]]] = {
 
 
 def _seen(path: Path) -> tuple[int, bool]:
-    return stat.S_IMODE(path.stat().st_mode), _CAPABILITY in os.listxattr(path)
+    return stat.S_IMODE(path.stat().st_mode), CAPABILITY in os.listxattr(path)
 
 
 def _change(call: str, path: Path) -> str:
