@@ -37,6 +37,7 @@ from hybrisfs.dispersal.throttle import Throttle
 from hybrisfs.dispersal.traffic import Traffic
 from hybrisfs.dispersal.workers import CloudWorkers, Job
 from hybrisfs.environment import Environment
+from sync.codec import Buffer
 
 __all__ = ["Answer", "Cloud", "CloudPort", "CloudStatus", "explain", "when_emptied"]
 
@@ -133,6 +134,7 @@ class CloudPort:
         self._timers = environment.monotonic
         self._health = CloudHealth(environment.monotonic)
         self._no_deletion, self._no_deletion_until = "", float("-inf")
+        self._unacknowledged: set[str] = set()
         self._workers = CloudWorkers(
             cloud.name,
             environment,
@@ -198,6 +200,24 @@ class CloudPort:
     def under_way(self) -> set[str]:
         """Return the keys of the calls that have not ended."""
         return self._workers.under_way()
+
+    def put_to_all(self, name: str, data: Buffer) -> Callable[[Store], None]:
+        """The call that puts an object which all clouds are to hold. The caller does not wait for slow
+        clouds, so until this cloud acknowledges the put it does not owe the object (`owes`)."""
+
+        def put(store: Store) -> None:
+            store.put(name, data)
+            with self._lock:
+                self._unacknowledged.discard(name)
+
+        with self._lock:
+            self._unacknowledged.add(name)
+        return put
+
+    def owes(self, name: str) -> bool:
+        """Whether the cloud has to have the object. It has not while its last put is not acknowledged."""
+        with self._lock:
+            return name not in self._unacknowledged
 
     def in_time(self) -> None:
         """The cloud answered before another one had to stand in."""

@@ -232,10 +232,14 @@ class Engine:
     def check_object(
         self, cloud: int, name: str, limit: int, verify: Callable[[bytes], object]
     ) -> str | None:
-        """Like `get_object` for one cloud that acknowledged the object; return what is wrong, or None."""
+        """Like `get_object` for one cloud that acknowledged the object; return what is wrong, or None, also
+        while the cloud has not acknowledged it."""
         if cloud not in self._clouds:
             return _unconfigured(name, cloud)
-        owed = Owed(self._clouds[cloud], name, limit, verify)
+        port = self._clouds[cloud]
+        if not port.owes(name):
+            return None
+        owed = Owed(port, name, limit, verify)
         return _what(check(self._clouds, owed, self._timing.get))
 
     def probe(self, marker: Marker, *, everyone: bool = False) -> None:

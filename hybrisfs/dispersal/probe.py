@@ -90,12 +90,15 @@ def check_part(
     stalled = port.stalled()
     if stalled is not None:
         return Finding("unreadable", f"{owed.name} cannot be read: {stalled}")
+    owes = port.owes(owed.name)
     with OperationLoop[Answer[bytes]](clouds.operations, timeout) as loop:
         loop.track(port, port.submit("get", owed.limit, fetch, loop.report, clock=loop.clock))
         event = loop.wait()
         if isinstance(event, Interrupt):
             reason = loop.explain(event, [port.number])[port.number]
             return Finding("unreadable", f"{owed.name} cannot be read: {reason}")
+    if event.missing and not owes:
+        return Finding("missing", f"{owed.name} is not there yet")
     return _judge(owed, event, verify)
 
 

@@ -157,9 +157,8 @@ def broadcast(
     with OperationLoop[_Stored](clouds.operations, timeout) as loop:
         for port in ports:
             report = partial(_report_stored, loop, port.number)
-            job = port.submit(
-                "put", size, lambda store: store.put(name, data), report, clock=loop.clock, key=name
-            )
+            put = port.put_to_all(name, data)
+            job = port.submit("put", size, put, report, clock=loop.clock, key=name)
             port.detach(job)
             loop.track(port, job)
         loop.set_timer(clouds.usual((port.number for port in ports), "put", size))

@@ -125,6 +125,27 @@ def test_put_everywhere_reaches_all_and_needs_f_plus_one() -> None:
             cluster.engine.put_everywhere("head", b"4")
 
 
+def test_a_cloud_that_has_not_acknowledged_an_object_is_not_accused_of_its_loss() -> None:
+    """`put_everywhere` does not wait for a slow cloud."""
+    with Cluster(1, 1, 3, replace(HASTY, put=1000.0)) as cluster:
+        late = cluster.stores[2]
+        cluster.behave("hang", 2)
+        assert sorted(cluster.engine.put_everywhere("head", b"good")) == [0, 1]
+        assert late.hanging.acquire(timeout=PATIENCE)
+        cluster.behave("ok", 2)
+        assert cluster.engine.check_object(2, "head", 100, parse) is None
+        found = cluster.engine.upkeep.look_at(2, "head", 100, parse)
+        assert found is not None and found.kind == "missing"
+        assert "lying" not in cluster.states().values()
+
+        late.released.set()
+        assert sorted(cluster.engine.put_object("head", b"good", 3)) == [0, 1, 2]  # after that which was late
+        assert cluster.engine.check_object(2, "head", 100, parse) is None
+        del late.objects["head"]
+        assert "although it was acknowledged" in (cluster.engine.check_object(2, "head", 100, parse) or "")
+        assert cluster.states()["c2"] == "lying"
+
+
 def test_what_is_put_on_some_clouds_reaches_no_other() -> None:
     with Cluster(1, 1, 3, replace(HASTY, put=1000.0)) as cluster:
         assert sorted(cluster.engine.put_everywhere("head", b"1", {0, 2})) == [0, 2]
