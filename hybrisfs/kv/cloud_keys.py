@@ -56,6 +56,8 @@ class Latest(NamedTuple):
     register: Register
     version: Version
     metadata: Metadata
+    is_only: bool
+    """See `Found.is_only`."""
 
 
 class InTransaction(NamedTuple):
@@ -161,12 +163,14 @@ class CloudKeys:
             draft = self._draft(one.key, content_of(one.value), one.attributes, moment)
         return Member(register, draft, partial(_check, register, one.label, one.condition))
 
-    def copy(self, container: bytes, key: str, label: str, value: bytes | None, facts: KeyFacts) -> None:
+    def copy(
+        self, container: bytes, key: str, label: str, value: bytes | None, facts: KeyFacts, *, is_only: bool
+    ) -> None:
         """Write a value with the version, the time and the attributes that it has elsewhere; None: delete it.
-        What a later one has been written to stays."""
+        If it *is_only*, nothing is written where that version, or a later one, is there already."""
         with self.rooms.taken([len(value or b"")]):
             draft = self._draft(key, value, facts.attributes, facts.written)
-            protocol = self._register(container, key).write(draft, facts.timestamp.sn)
+            protocol = self._register(container, key).copy(draft, facts.timestamp.sn, is_only=is_only)
             self.run(f"{label} was not copied", protocol)
 
     def _draft(self, key: str, value: bytes | None, attributes: bytes, written: int) -> Draft:
@@ -226,19 +230,19 @@ class CloudKeys:
                 lambda one: self._divide(container, one),
                 steady=not for_a_move,
             )
-            found, crowded = self.run(what, snapshot)
-            for name, version in crowded.items():
+            found = self.run(what, snapshot)
+            for name, version in found.crowded.items():
                 self.overwritten.add(name, version)
             wanted = [
-                (self._register_at(name), version)
-                for name, version in found.items()
+                (self._register_at(name), version, name not in found.shared)
+                for name, version in found.latest.items()
                 if version.live or for_a_move
             ]
-            looks = self._runner.each(lambda one: self._look_safely(*one), wanted)
+            looks = self._runner.each(lambda one: self._look_safely(one[0], one[1]), wanted)
             if None not in looks:
                 return [
-                    Latest(*one, metadata)
-                    for one, metadata in zip(wanted, looks, strict=True)
+                    Latest(register, version, metadata, is_only)
+                    for (register, version, is_only), metadata in zip(wanted, looks, strict=True)
                     if isinstance(metadata, Metadata)
                 ]
         raise HybrisError(what, "others write to it all the time", "Try again.")

@@ -43,8 +43,8 @@ class CloudMender:
     def held(self) -> Iterator[Held]:
         """All keys that have values, container by container. Raises HybrisError and CloudsUnavailable."""
         for container in self._store.containers():
-            for register, version, metadata in self._store.latest(container):
-                yield Held(f"{container}/{metadata.key}", register, version)
+            for one in self._store.latest(container):
+                yield Held(f"{container}/{one.metadata.key}", one.register, one.version)
 
     def look_at(self, held: Held, cloud: int) -> Finding | None:
         """What is wrong with a cloud's object; None also when the key has another value by now."""

@@ -248,17 +248,26 @@ class CloudStore:
                 one.version.live,
                 one.metadata.written,
                 one.metadata.size,
+                one.is_only,
             )
             for one in self.keys.snapshot(self._require(name).id, for_a_move=True)
         ]
         yield iter(sorted(found, key=lambda one: one.key.encode()))
 
     def copy(
-        self, container: str, key: str, value: bytes | None, facts: KeyFacts, before: Entry | None
+        self,
+        container: str,
+        key: str,
+        value: bytes | None,
+        facts: KeyFacts,
+        before: Entry | None,
+        *,
+        is_only: bool,
     ) -> None:
-        """See `migrate.Movable`. What a later one has been written to stays, whatever was there *before*."""
+        """See `migrate.Movable` and `CloudKeys.copy`, whatever was there *before*."""
         self._authority.require_writer()
-        self.keys.copy(self._require(container).id, key, _label(container, key), value, facts)
+        box, label = self._require(container).id, _label(container, key)
+        self.keys.copy(box, key, label, value, facts, is_only=is_only)
 
     # -- writing ---------------------------------------------------------------------------------
 

@@ -74,6 +74,8 @@ class Entry(NamedTuple):
     live: bool
     written: int
     size: int
+    is_only: bool = True
+    """Whether no other value has had its version: two that are written to clouds at the same time may."""
 
 
 def name_keys(container: str, keys: Sequence[str]) -> str:

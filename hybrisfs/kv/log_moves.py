@@ -251,7 +251,14 @@ class LogMoves:
         )
 
     def copy(
-        self, container: str, key: str, value: bytes | None, facts: KeyFacts, before: Entry | None
+        self,
+        container: str,
+        key: str,
+        value: bytes | None,
+        facts: KeyFacts,
+        before: Entry | None,
+        *,
+        is_only: bool,
     ) -> None:
         """See `hybrisfs.kv.migrate.Movable`. That a key was deleted which cannot be one here says nothing."""
         encoded = key.encode()
@@ -265,7 +272,7 @@ class LogMoves:
         def writes(tx: Transaction) -> list[Write]:
             spaces = _spaces(tx, container)
             now = first(found_in(tx, spaces, encoded))
-            if now is not None and now.sn >= entry.sn:
+            if now is not None and (now.sn > entry.sn or (now.sn == entry.sn and is_only)):
                 wanted = 0 if before is None else before.timestamp.sn
                 raise ConditionNotMetError(f"{container}/{key}", Condition(version=wanted), now)
             return writes_to(tx, spaces, encoded, entry)

@@ -1,6 +1,7 @@
 """Moves a container from one metadata store to another, while programs use it.
 
-Values, versions, times and attributes stay; tags are new, as each value is a new write of the other store. A
+Values, versions, times and attributes stay; tags are new, as each value is a new write of the other store.
+(Where two values of a key have had one version, on clouds, the copy on other clouds has a higher one.) A
 container that is being moved has another name for a while, which no user can give it:
 
 =====================  =====================  ==========================================================
@@ -110,10 +111,18 @@ class Movable(Protocol):
         """See `ContainerStore`."""
 
     def copy(
-        self, container: str, key: str, value: bytes | None, facts: KeyFacts, before: Entry | None
+        self,
+        container: str,
+        key: str,
+        value: bytes | None,
+        facts: KeyFacts,
+        before: Entry | None,
+        *,
+        is_only: bool,
     ) -> None:
         """Write a value with the version, the time and the attributes that it has elsewhere; None: delete it.
-        *before*: what is there. Raises ConditionNotMetError when it is not there any more."""
+        *before*: what is there. *is_only*: see `Entry`; if it is not, what has this version is overwritten.
+        Raises ConditionNotMetError when *before* is not there any more."""
 
 
 class _Linearizable(ABC):
@@ -202,7 +211,14 @@ class _WithMetadata(_Linearizable):
             )
 
     def copy(
-        self, container: str, key: str, value: bytes | None, facts: KeyFacts, before: Entry | None
+        self,
+        container: str,
+        key: str,
+        value: bytes | None,
+        facts: KeyFacts,
+        before: Entry | None,
+        *,
+        is_only: bool,
     ) -> None:
         version = before.timestamp.sn if before is not None and before.live else 0
         self._store.copy(container, key, value, facts, Condition(version=version))
@@ -355,7 +371,7 @@ def _copy(
                 found = next(new, None)
             before = found if found is not None and found.key == one.key else None
             done += 1
-            if before is not None and before.timestamp.sn >= one.timestamp.sn:
+            if before is not None and _is_copied(one, before):
                 continue
             if not (is_last or one.live or (before is not None and before.live)):
                 continue
@@ -370,6 +386,12 @@ def _copy(
     return copied
 
 
+def _is_copied(one: Entry, copy: Entry) -> bool:
+    """Whether a copy is as late as what it is of. Versions do not tell where another value had the same one:
+    that may have been copied."""
+    return one.is_only and copy.timestamp.sn >= one.timestamp.sn
+
+
 def _copy_one(
     here: Movable, name: str, there: Movable, new_name: str, one: Entry, before: Entry | None
 ) -> None:
@@ -381,4 +403,4 @@ def _copy_one(
         except NoSuchKeyError:
             return  # the next pass finds that it was deleted
     with suppress(ConditionNotMetError):  # another machine goes on with the same move
-        there.copy(new_name, one.key, value, facts, before)
+        there.copy(new_name, one.key, value, facts, before, is_only=one.is_only)

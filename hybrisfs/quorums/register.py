@@ -283,14 +283,30 @@ class Register:
 
     # -- writing ---------------------------------------------------------------------------------
 
-    def write(self, draft: Draft, at_least: int = 0) -> Protocol[Version]:
-        """Write a version, whatever is there. *at_least*: the number that people see of it, if that is higher
-        than what may be complete; the same value may have been written with it before, in vain."""
+    def write(self, draft: Draft) -> Protocol[Version]:
+        """Write a version, whatever is there."""
         lists = yield from self.collect()
+        return (yield from self._write(draft, lists.seen.next_number()))
+
+    def copy(self, draft: Draft, number: int, *, is_only: bool) -> Protocol[Version]:
+        """Write a version that has a *number* elsewhere (`Time.version`), with that number if it can be.
+
+        If no other value has had the number there (`Found.is_only`), a version here with it, or a later one,
+        is what a former attempt has written, and is only completed. What is not complete does not count: it
+        was written in vain. Otherwise a former attempt may have written the other value: this one gets a
+        higher number."""
+        lists = yield from self.collect()
+        if not is_only:
+            return (yield from self._write(draft, max(lists.seen.next_number(), number + 1)))
         complete = [*self._candidates(lists), *self.waiting(lists)]
-        number = lists.seen.next_number()
-        if at_least > max((one.time.version for one in complete), default=0):
-            number = at_least
+        if number <= max((one.time.version for one in complete), default=0):
+            found = yield from self.complete(lists, Part.NOTHING)
+            if found is not None and found.version.time.version >= number:
+                return found.version
+            number = lists.seen.next_number()
+        return (yield from self._write(draft, number))
+
+    def _write(self, draft: Draft, number: int) -> Protocol[Version]:
         time = Time(number, draft.write, 0)
         version = draft.at(time, Kind.COUNTED if self._counts else Kind.PROVEN)
         draft.exposed = self._counts

@@ -12,7 +12,7 @@ make each write as dear as a list.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from hybrisfs.errors import HybrisError
 from hybrisfs.quorums.names import Version
@@ -20,10 +20,20 @@ from hybrisfs.quorums.reading import settle
 from hybrisfs.quorums.register import Lists, Part, Register
 from hybrisfs.quorums.rounds import Answer, Ask, Pause, Protocol, Round, RoundFailedError, need
 
-__all__ = ["erase", "take_snapshot"]
+__all__ = ["Snapshot", "erase", "take_snapshot"]
 
 _LOOKS: Final = 12
 _PAGES: Final = 4000  # of a list of a container
+
+
+class Snapshot(NamedTuple):
+    """What was found, by the prefixes of the registers."""
+
+    latest: dict[str, Version]
+    crowded: dict[str, Version]
+    """Those of the latest versions that are followed by what may be deleted."""
+    shared: set[str]
+    """The registers of which another version has the number of the latest one, see `Found.is_only`."""
 
 
 def take_snapshot(
@@ -32,9 +42,8 @@ def take_snapshot(
     divide: Callable[[Answer], Mapping[str, Answer]],
     *,
     steady: bool = True,
-) -> Protocol[tuple[Mapping[str, Version], Mapping[str, Version]]]:
-    """The latest versions, by the prefixes of their registers; and those that are followed by what may be
-    deleted, likewise. *register_at* is the register with a prefix, *divide* its part of a list.
+) -> Protocol[Snapshot]:
+    """The latest versions. *register_at* is the register with a prefix, *divide* its part of a list.
 
     If it need not be *steady*, each may be of another moment. Raises HybrisError when others write all the
     time.
@@ -50,30 +59,37 @@ def take_snapshot(
             for name, part in divide(answer).items():
                 by_register.setdefault(name, {})[cloud] = part
         failed = False
-        found: dict[str, Version] = {}
-        crowded: dict[str, Version] = {}
+        found = Snapshot({}, {}, set())
         for name, parts in by_register.items():
             if name not in registers:
                 registers[name] = register_at(name)
-            register = registers[name]
-            lists = yield from settle(register, register.lists(parts))
-            try:
-                latest = yield from register.complete(lists, Part.NOTHING)
-            except RoundFailedError:  # there is a later one by now
-                before, failed = None, True
-            else:
-                if latest is not None:
-                    found[name] = latest.version
-                    if _has_earlier(lists, latest.version):
-                        crowded[name] = latest.version
-        if found == before or not (steady or failed):
-            return found, crowded
+            failed |= not (yield from _look(registers[name], name, parts, found))
+        if failed:  # there are later ones by now
+            before = None
+        if found.latest == before or not (steady or failed):
+            return found
         if look:
             yield Pause(look)
-        before = found
+        before = found.latest
     raise HybrisError(
         "the keys cannot be listed now", "others write to the container all the time", "Try again."
     )
+
+
+def _look(register: Register, name: str, parts: Mapping[int, Answer], found: Snapshot) -> Protocol[bool]:
+    """Add the latest version of a register; False when it cannot be completed."""
+    lists = yield from settle(register, register.lists(parts))
+    try:
+        latest = yield from register.complete(lists, Part.NOTHING)
+    except RoundFailedError:
+        return False
+    if latest is not None:
+        found.latest[name] = latest.version
+        if _has_earlier(lists, latest.version):
+            found.crowded[name] = latest.version
+        if not latest.is_only:
+            found.shared.add(name)
+    return True
 
 
 def erase(prefix: str, cloud: int) -> Protocol[None]:

@@ -19,13 +19,15 @@ from hybrisfs.errors import HybrisError
 from hybrisfs.kv.cloud_place import CloudPlace
 from hybrisfs.kv.cloud_store import CloudStore, CloudStoreLimits
 from hybrisfs.kv.cloud_stores import CloudStores
-from hybrisfs.kv.containers import ANYBODY
+from hybrisfs.kv.containers import ANYBODY, KeyFacts
 from hybrisfs.kv.errors import ContainerExistsError, NoSuchContainerError, NoSuchKeyError
 from hybrisfs.kv.migrate import Store, finish, left_behind, migrate
-from hybrisfs.kv.record import ABSENT
+from hybrisfs.kv.record import ABSENT, Timestamp
 from hybrisfs.kv.rmds import DeviceStore
 from hybrisfs.kv.shared import Owner
 from hybrisfs.kv.store import KeyValueLimits
+from hybrisfs.quorums.names import Time
+from hybrisfs.quorums.rounds import Protocol, Round, need
 from hybrisfs.quorums.runner import Runner
 from sync import OneKey
 from tests.dispersal.fakes import HASTY, Cluster
@@ -95,6 +97,53 @@ def test_values_versions_times_and_attributes_stay(stores: Stores, way: tuple[st
     assert list(source.list(BOX)) == []
     with pytest.raises(ContainerExistsError):
         migrate(BOX, target, source, quiet)
+
+
+@pytest.mark.parametrize("place", ["device", "there"])
+def test_a_value_with_the_version_of_one_that_was_copied_is_not_lost(stores: Stores, place: str) -> None:
+    move_beside_equal_versions(stores.of("here"), stores.of(place))
+
+
+def move_beside_equal_versions(source: Store, target: Store) -> None:
+    """Three programs write a key at the same time; two of them end after the copy of what the first wrote."""
+    assert isinstance(source, CloudStore)
+    source.create_container(BOX)
+    for number in range(30):  # so many that there is a second pass
+        source.put(BOX, f"key {number:02}", b"first")
+    others = [b"second", b"third"]
+
+    def step(stage: str, done: int, count: int) -> None:
+        if stage == "keys" and others:
+            value = others.pop(0)
+            _write_as_number(source, "key 00", value, Time(1, (1 << 64) - 1 - len(others), 0))
+            assert source.get(BOX, "key 00").value == value
+
+    migrate(BOX, source, target, step)
+    assert others == []
+    assert target.get(BOX, "key 00").value == b"third"
+
+
+def test_what_a_former_attempt_has_copied_late_keeps_its_version(stores: Stores) -> None:
+    target = stores.of("there")
+    assert isinstance(target, CloudStore)
+    target.create_container(BOX)
+    for _ in range(2):
+        facts = KeyFacts("key", 0, Timestamp(5, 1), 1, b"")
+        target.copy(BOX, "key", b"value", facts, None, is_only=True)
+    assert [(one.timestamp.sn, one.size) for one in target.list(BOX)] == [(5, 5)]
+
+
+def _write_as_number(store: CloudStore, key: str, value: bytes, time: Time) -> None:
+    """What a put does that has listed the versions before others wrote theirs."""
+    box = store._require(BOX).id
+    register, draft = store.keys._register(box, key), store.keys._draft(key, value, b"", 1)
+    version = draft.at(time)
+
+    def write() -> Protocol[None]:
+        yield [Round(register.objects(version, draft), need(register.thresholds.quorum))]
+        yield from register.prove(version, draft.nonce)
+
+    store.keys.run(key, write())
 
 
 def test_a_move_that_is_cut_short_goes_on(stores: Stores, way: tuple[str, str]) -> None:

@@ -21,6 +21,7 @@ from hybrisfs.kv.migrate import Store, finish, give_up, left_behind, migrate
 from hybrisfs.registers.entries import MAX_ENTRY_KEY, MAX_ENTRY_VALUE
 from tests.kv.log_rig import Places, cut_at, found
 from tests.kv.test_migrate import BOX, Cut, content, fill, quiet
+from tests.kv.test_migrate_clouds import move_beside_equal_versions
 
 WAYS: Final = (("log", "device"), ("device", "log"), ("log", "here"), ("here", "log"))
 
@@ -135,6 +136,10 @@ def test_nothing_that_programs_write_beside_a_move_is_lost(places: Places, way: 
     there = found(target)
     assert acknowledged
     assert {key: there.get(key) for key in acknowledged} == acknowledged
+
+
+def test_a_value_with_the_version_of_one_that_was_copied_is_not_lost(places: Places) -> None:
+    move_beside_equal_versions(places.of("here"), places.of("log"))
 
 
 def test_what_the_log_has_no_room_for_is_refused_before_anything_is_changed(places: Places) -> None:

@@ -380,7 +380,7 @@ class World:
             case "list":
                 if failed:
                     return None
-                found, _ = client.result
+                found = client.result.latest
                 seen = {
                     one: self.codec.values[found[prefix].verifier]
                     for one in self.keys

@@ -64,8 +64,7 @@ def test_a_list_has_the_value_before_it() -> None:
         return {names: Answer(tuple(answer.names))}
 
     snapshot = take_snapshot(lambda _: world.register, names, divide)
-    found, _ = ask(world.clouds, snapshot, ALL)
-    assert found == {names: world.early}
+    assert ask(world.clouds, snapshot, ALL).latest == {names: world.early}
 
 
 def test_it_is_not_dropped_while_clouds_are_away_that_may_have_it() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -23,7 +23,7 @@ from hybrisfs.quorums.names import Version
 from hybrisfs.quorums.reading import read as read_register
 from hybrisfs.quorums.register import Draft, Found, Part
 from hybrisfs.quorums.rounds import Protocol
-from hybrisfs.quorums.snapshot import take_snapshot
+from hybrisfs.quorums.snapshot import Snapshot, take_snapshot
 from tests.kv.linearizability import Effect, deleted, listed, read, replaced, unless, wrote
 from tests.simulation.key_clouds import Asker, KeyClouds, UnderWay
 from tests.tree.rig import Rig
@@ -273,10 +273,10 @@ def _replaced_any(key: str, value: object) -> Effect:
     return lambda state: {**state, key: value} if key in state else None
 
 
-def _listed(keys: CloudKeys, snapshot: tuple[Mapping[str, Version], object]) -> Effect:
+def _listed(keys: CloudKeys, snapshot: Snapshot) -> Effect:
     """See `CloudKeys.snapshot`. Raises HybrisError when something was overwritten and deleted since."""
     names = []
-    for name, version in snapshot[0].items():
+    for name, version in snapshot.latest.items():
         found = keys._look_safely(keys._register_at(name), version) if version.live else ()
         if found is None:
             raise HybrisError(BUSY[0])
