@@ -1,4 +1,4 @@
-"""Devices whose credentials may not delete: what all have agreed to discard goes by another that may."""
+"""Devices whose credentials may not delete: what all have agreed to delete goes by another that may."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.system.deadline import until
 from tests.volume.bucket_device import First, Other, everything, keeping_buckets, wait_for
 from tests.volume.device import NAME, Device
 from tests.volume.test_compaction import AT_ONCE, rewrite
-from tests.volume.test_discard import collect, noise, remove
+from tests.volume.test_garbage import collect, noise, remove
 
 MIB = 1 << 20
 
@@ -41,7 +41,7 @@ def urls(server: Server) -> list[str]:
 
 @pytest.fixture
 def ordinary(tmp_path: Path, urls: list[str]) -> Iterator[First]:
-    """A device that discards at once what nobody needs, but may not delete."""
+    """A device that proposes at once to delete what nobody needs, but may not delete."""
     with ExitStack() as stack:
         device = First(tmp_path / "ordinary", urls, 1, 1, limits=[GcLimits(step_seconds=0.05)])
         stack.callback(device.close)
@@ -50,7 +50,7 @@ def ordinary(tmp_path: Path, urls: list[str]) -> Iterator[First]:
 
 
 def hurry(device: Device) -> None:
-    """Have it discard at once, and keep no versions."""
+    """Have it propose deletion at once, and keep no versions."""
     device.close()
     config = VolumeConfig.load(device.home, NAME)
     dataclasses.replace(config, discard_hours=0, keep_versions=parse_retention("off")).save(device.home)
@@ -76,8 +76,8 @@ def states(device: Device) -> set[object]:
     return {one.state for one in clouds}
 
 
-def discard(device: Device, urls: list[str]) -> int:
-    """Write a file and discard it; how many shares it had."""
+def write_and_remove(device: Device, urls: list[str]) -> int:
+    """Write a file, remove it and collect garbage; how many shares it had."""
     before = shares(urls)
     device.write("gone", noise(2, 3 * MIB))
     device.sync()
@@ -89,7 +89,7 @@ def discard(device: Device, urls: list[str]) -> int:
 
 
 def test_what_may_not_be_deleted_is_noted_and_no_trouble_of_a_cloud(ordinary: First, urls: list[str]) -> None:
-    made = discard(ordinary, urls)
+    made = write_and_remove(ordinary, urls)
     assert made >= 2
     assert shares(urls) == made
     assert states(ordinary) == {"ok"}
@@ -102,7 +102,7 @@ def test_what_may_not_be_deleted_is_noted_and_no_trouble_of_a_cloud(ordinary: Fi
 
 
 def test_a_refused_deletion_is_not_asked_for_again_and_again(ordinary: First, urls: list[str]) -> None:
-    discard(ordinary, urls)
+    write_and_remove(ordinary, urls)
     requests = deletions(ordinary)
     disposer = ordinary.volume.collector._disposer
     assert disposer.run(lambda: True) == 0
@@ -118,7 +118,7 @@ def test_another_device_deletes_it(tmp_path: Path, server: Server, ordinary: Fir
     try:
         wait_for(keeper, "kept")
         hurry(keeper)
-        made = discard(ordinary, urls)
+        made = write_and_remove(ordinary, urls)
 
         def refused() -> bool:
             for one in (ordinary.volume, keeper.volume):

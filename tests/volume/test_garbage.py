@@ -26,7 +26,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def hasty(tmp_path: Path) -> Iterator[Device]:
-    """A device that discards at once what nobody needs."""
+    """A device that deletes at once what nobody needs."""
     device = Device(tmp_path)
     device.close()
     config = VolumeConfig.load(device.home, NAME)
