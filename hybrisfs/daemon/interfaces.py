@@ -212,7 +212,7 @@ class KeyValueControl(Protocol):
     def forget_service(self, url: str) -> None:
         """Use a service no longer, on all devices. Raises UsageError."""
 
-    def orphans(self, trusted: Callable[[], Collection[int]]) -> Orphans:
+    def orphans(self, trusted: Collection[int]) -> Orphans:
         """What looks for values that nothing names. Raises DamagedError."""
 
     def rebuild(self) -> tuple[Path, Salvaged]:

@@ -131,7 +131,7 @@ def open_clouds(ground: Ground) -> Clouds:
         engine,
         Marker(MARKER_NAME, marker(config.id)),
         PackMaker(ground.sealer, ground.tables, redundancy, engine),
-        Grants(ring, config.id, sharing.key_holders, engine),
+        Grants(ring, config.id, sharing, engine),
         key_values,
         transfers,
     )
@@ -221,7 +221,7 @@ def open_upkeep(reading: Reading, receiving: Receiving, writing: Writing, mounti
     recent = RecentPuts(fs, objects.expected, objects.upkeep, sharing.device, fs.environment)
     checkup = Checkup(fs, clouds.engine, clouds.marker, ground.signals, recent, maintenance)
     checkup.minute.listen(receiving.following.look_after)
-    thinner = Thinner(fs, config.keep_versions, Pages(fs, fetcher).read)
+    thinner = Thinner(fs, config.keep_versions, Pages(fs, fetcher))
     versions = Versions(fs, ground.committer, fetcher, thinner, writing.uploads, config.name)
     unreadable = Unreadable(ground, versions, mounting)
     fetcher.unavailable.listen(unreadable.note)

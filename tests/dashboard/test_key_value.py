@@ -73,7 +73,7 @@ class Places:
     def forget_service(self, url: str) -> None:
         self.silent.remove(url)
 
-    def orphans(self, trusted: Callable[[], Collection[int]]) -> Orphans:
+    def orphans(self, trusted: Collection[int]) -> Orphans:
         raise HybrisError("nobody asks for that here")
 
     def rebuild(self) -> tuple[Path, Salvaged]:

@@ -30,7 +30,7 @@ class Courier:
     def __init__(self, rig: Rig, clouds: Clouds) -> None:
         self.rig = rig
         self._clouds = clouds
-        self.grants = Grants(rig.ring, VOLUME, rig.sharing.key_holders, cast("Any", clouds))
+        self.grants = Grants(rig.ring, VOLUME, rig.sharing, cast("Any", clouds))
         self._following = Following(rig.local, cast("Any", clouds), self)
         self.puller = self._following.puller
         self.linked: Courier | None = None  # the device that can be asked directly

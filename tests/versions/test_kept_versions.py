@@ -41,7 +41,7 @@ class KeepingWorld(CollectingWorld):
         device = self.fleet[number]
         self.commit(number)
         try:
-            Thinner(device.rig.fs, rule, Collecting(device).pages.read).thin(device.rig.environment.time_ns())
+            Thinner(device.rig.fs, rule, Collecting(device).pages).thin(device.rig.environment.time_ns())
         except ChunkUnavailable:
             return  # a list of chunks cannot be had now
         self.commit(number)

@@ -43,7 +43,7 @@ def confer(fleet: Fleet, clock: Clock) -> None:
 
 def thin(device: Device, rule: RetentionRule, now: int) -> int:
     device.rig.commit()
-    gone = Thinner(device.rig.fs, rule, Collecting(device).pages.read).thin(now)
+    gone = Thinner(device.rig.fs, rule, Collecting(device).pages).thin(now)
     device.rig.commit()
     return gone
 
