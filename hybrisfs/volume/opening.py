@@ -159,7 +159,7 @@ class _ValueServices:
         """Sign for all devices that a service is not used any more. Raises UsageError."""
         if url not in self.urls():
             raise UsageError(
-                f"the volume uses no service {url!r}", "", "hybrisfs kv containers lists those in use."
+                f"the volume uses no service {url!r}", "", "hybrisfs kv containers --json lists those in use."
             )
         self._sign(ServiceRecord(url, in_use=False))
 
