@@ -14,7 +14,7 @@ import logging
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from backends.address import Address
@@ -61,8 +61,10 @@ class AzureStore(BucketStore):
         self, url: str, credentials: Credentials = NO_CREDENTIALS, timing: Timing | None = None
     ) -> None:
         super().__init__(url, credentials, timing)
-        self._by_identity = False  # neither by a key nor by a signature
-        self.versions = AzureVersions(self, self._address.options["account"], lambda: self._by_identity)
+        self.by_identity = False
+        """Whether it logs in as a person or machine, which may have rights of management: neither by a key
+        nor by a signature."""
+        self.versions = AzureVersions(self, self._address.options["account"])
         self._lock = threading.Lock()
         self._markers: OrderedDict[tuple[str, str], str] = OrderedDict()  # (prefix, after) -> marker
 
@@ -185,7 +187,7 @@ class AzureStore(BucketStore):
             raise AuthError(self.url, "open", "", "there are no credentials for this endpoint", advice)
         from azure.identity import DefaultAzureCredential
 
-        self._by_identity = True
+        self.by_identity = True
         return DefaultAzureCredential()
 
     def _failure(self, error: Exception) -> HttpFailure | None:
@@ -238,12 +240,10 @@ _LONGEST_SOFT: Final = 365  # days; the longest that soft delete takes
 class AzureVersions(BlobVersions):
     """A `backends.versions.Versions` of one container and folder."""
 
-    def __init__(self, store: BucketStore, account: str, by_identity: Callable[[], bool]) -> None:
-        """*by_identity* tells whether it logs in as a person or machine, which may have rights of
-        management."""
+    def __init__(self, store: AzureStore, account: str) -> None:
         super().__init__(store)
+        self._store = store
         self._account = account
-        self._by_identity = by_identity
 
     def policy(self) -> Policy:
         return Policy(None, None, "for how long, Azure tells administrators only")
@@ -266,7 +266,7 @@ class AzureVersions(BlobVersions):
         )
 
     def may_change(self) -> bool | None:
-        return None if self._by_identity() else False
+        return None if self._store.by_identity else False
 
     # -- how -------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from backends.errors import CorruptError, OversizeError, StoreError, TransientEr
 if TYPE_CHECKING:
     import urllib3
 
-__all__ = ["BodyError", "GuardedBody", "Timing", "body_failure", "receiving"]
+__all__ = ["BodyError", "GuardedBody", "Timing", "body_failure", "read_all", "receiving"]
 
 _MAX_ANSWER: Final = 64 << 20  # bytes; listings, the largest answers that nobody has bounded
 _MAX_FAILURE: Final = 1 << 20  # bytes of an answer that says why a request failed
@@ -56,6 +56,15 @@ def receiving(limit: int) -> Iterator[None]:
         yield
     finally:
         _limit.reset(token)
+
+
+def read_all(body: Any) -> bytes:
+    """Read the body of an SDK's answer, and close it."""
+    parts: list[bytes] = []
+    with contextlib.closing(body):
+        while part := body.read(1 << 20):
+            parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 class GuardedBody:

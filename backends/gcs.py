@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any, Final
 
@@ -53,7 +53,7 @@ class GcsStore(BucketStore):
     @cached_property
     def versions(self) -> GcsVersions:
         """Older generations of objects."""
-        return GcsVersions(self, self._download, self._request)
+        return GcsVersions(self, self._request)
 
     @property
     def _request(self) -> dict[str, Any]:
@@ -82,11 +82,12 @@ class GcsStore(BucketStore):
         return False
 
     def _get(self, client: Any, name: str, limit: int) -> bytes:
-        return self._download(self._blob(client, name), limit)
+        return _download(self._blob(client, name), limit, self._request)
 
     def _get_range(self, client: Any, name: str, offset: int, length: int) -> bytes:
         with self._tolerating(416):
-            return self._download(self._blob(client, name), length, start=offset, end=offset + length - 1)
+            part = {"start": offset, "end": offset + length - 1}
+            return _download(self._blob(client, name), length, self._request | part)
         return b""
 
     def _size(self, client: Any, name: str) -> int:
@@ -101,7 +102,7 @@ class GcsStore(BucketStore):
         condition = {"if_generation_not_match": int(tag)} if tag is not None and known else {}
         blob = self._blob(client, name)
         with self._tolerating(304):
-            data = self._download(blob, limit, **condition)
+            data = _download(blob, limit, self._request | condition)
             # Not every service that speaks this protocol obeys the condition.
             current = str(blob.generation or "")
             return None if tag and current == tag else (data, current)
@@ -133,13 +134,6 @@ class GcsStore(BucketStore):
         self._blob(client, name).upload_from_file(
             io.BytesIO(content), size=len(content), checksum=None, **condition, **self._request
         )
-
-    def _download(self, blob: Any, limit: int, **options: Any) -> bytes:
-        # As it is stored, without a checksum: what is read is verified above.
-        sink = io.BytesIO()
-        with receiving(limit):
-            blob.download_to_file(sink, raw_download=True, checksum=None, **options, **self._request)
-        return sink.getvalue()
 
     def _has_bucket(self, client: Any) -> bool:
         """Whether the bucket is there. Lists one object, which every user of a bucket may do."""
@@ -220,6 +214,14 @@ class GcsStore(BucketStore):
         return None
 
 
+def _download(blob: Any, limit: int, options: dict[str, Any]) -> bytes:
+    # As it is stored, without a checksum: what is read is verified above.
+    sink = io.BytesIO()
+    with receiving(limit):
+        blob.download_to_file(sink, raw_download=True, checksum=None, **options)
+    return sink.getvalue()
+
+
 # -- older generations of objects in a Google Cloud Storage bucket --------------------------------------
 # To keep what is deleted, object versioning is switched on; a lifecycle rule (for what begins with our
 # folder) removes generations that have not been current for so many days. Rules of others stay. The bucket's
@@ -234,10 +236,9 @@ _DAYS: Final = "daysSinceNoncurrentTime"
 class GcsVersions(BlobVersions):
     """A `backends.versions.Versions` of one bucket and folder."""
 
-    def __init__(self, store: BucketStore, download: Callable[..., bytes], options: dict[str, Any]) -> None:
-        """*download* reads a blob of the SDK; *options* are those of every request."""
+    def __init__(self, store: BucketStore, options: dict[str, Any]) -> None:
+        """*options* are those of every request."""
         super().__init__(store)
-        self._download = download
         self._options = options
 
     def policy(self) -> Policy:
@@ -301,7 +302,7 @@ class GcsVersions(BlobVersions):
 
     def _read(self, blob: Any, limit: int, offset: int | None = None) -> bytes:
         part = {} if offset is None else {"start": offset, "end": offset + limit - 1}
-        return self._download(blob, limit, **part)
+        return _download(blob, limit, self._options | part)
 
     def _delete(self, blob: Any) -> None:
         blob.delete(**self._options)

@@ -12,7 +12,6 @@ before the write, and two writers at the same moment may both believe that they 
 
 from __future__ import annotations
 
-import contextlib
 import io
 import re
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from secrets import token_hex
 from typing import Any, Final
 
 from backends.address import Address
-from backends.body import receiving
+from backends.body import read_all, receiving
 from backends.bucket import BucketStore, ServicePage, no_bucket
 from backends.credentials import Secrets
 from backends.driver import CloudKind, Secret, as_bytes
@@ -75,7 +74,7 @@ class S3Store(BucketStore):
     @cached_property
     def versions(self) -> S3Versions:
         """Older versions of objects."""
-        return S3Versions(self, self._address.option("endpoint"), _read)
+        return S3Versions(self, self._address.option("endpoint"))
 
     def _initialise(self) -> None:
         client = self._client()
@@ -103,12 +102,12 @@ class S3Store(BucketStore):
 
     def _get(self, client: Any, name: str, limit: int) -> bytes:
         with receiving(limit):
-            return _read(client.get_object(Bucket=self._bucket, Key=self._key(name)))
+            return read_all(client.get_object(Bucket=self._bucket, Key=self._key(name))["Body"])
 
     def _get_range(self, client: Any, name: str, offset: int, length: int) -> bytes:
         wanted = f"bytes={offset}-{offset + length - 1}"
         with receiving(length), self._tolerating(416):
-            return _read(client.get_object(Bucket=self._bucket, Key=self._key(name), Range=wanted))
+            return read_all(client.get_object(Bucket=self._bucket, Key=self._key(name), Range=wanted)["Body"])
         return b""
 
     def _size(self, client: Any, name: str) -> int:
@@ -123,7 +122,7 @@ class S3Store(BucketStore):
         condition = {"IfNoneMatch": tag} if tag else {}
         with receiving(limit), self._tolerating(304):
             answer = client.get_object(Bucket=self._bucket, Key=self._key(name), **condition)
-            return _read(answer), str(answer.get("ETag", ""))
+            return read_all(answer["Body"]), str(answer.get("ETag", ""))
         return None
 
     def _delete(self, client: Any, name: str) -> None:
@@ -242,11 +241,3 @@ class S3Store(BucketStore):
         if isinstance(error, sdk.BotoCoreError | ResponseParserError):
             return CorruptError(self.url, operation, name, f"an answer without sense: {error!r}")
         return None
-
-
-def _read(answer: Any) -> bytes:
-    parts: list[bytes] = []
-    with contextlib.closing(answer["Body"]) as body:
-        while part := body.read(1 << 20):
-            parts.append(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)

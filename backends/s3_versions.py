@@ -14,10 +14,10 @@ from __future__ import annotations
 import contextlib
 import json
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from backends.body import receiving
+from backends.body import read_all, receiving
 from backends.bucket import BucketStore, BucketVersions
 from backends.driver import check_range
 from backends.errors import AuthError, CorruptError, MissingError, PermanentError, StoreError
@@ -38,11 +38,9 @@ _LIFECYCLE_PARTS: Final = ("Rules", "TransitionDefaultMinimumObjectSize")
 class S3Versions(BucketVersions):
     """A `backends.versions.Versions` of one bucket and folder."""
 
-    def __init__(self, store: BucketStore, endpoint: str | None, read: Callable[[Any], bytes]) -> None:
-        """*read* takes the body of an answer."""
+    def __init__(self, store: BucketStore, endpoint: str | None) -> None:
         super().__init__(store)
         self._endpoint = endpoint
-        self._read = read
 
     def names(self, prefix: str) -> tuple[str, ...]:
         root, found, start = self._prefix, set[str](), dict[str, str]()
@@ -167,7 +165,7 @@ class S3Versions(BucketVersions):
         where = {"Bucket": self._bucket_name, "Key": self._key(name), "VersionId": version}
         try:
             with self._translated("get", name), receiving(limit):
-                return self._read(self._client().get_object(**where, **options))
+                return read_all(self._client().get_object(**where, **options)["Body"])
         except PermanentError as error:
             if _code(error) not in _GONE:
                 raise

@@ -345,7 +345,7 @@ def role(
     """Tell what a machine may do, or say what it may do from now on.
 
     A reader has all keys and reads everything. On it nothing can be changed, and no machine takes a change
-    from it. It still agrees, or not, to what others want discarded, and gives itself a name. Only a full
+    from it. It still agrees, or not, to what others want deleted, and gives itself a name. Only a full
     member says what others may do. What a machine did before it heard that it only reads is kept.
 
     A contributor reads everything, and makes, changes, moves and removes what is in its folders, and nothing

@@ -126,7 +126,7 @@ def containers(name: str, as_json: bool) -> int:
     if as_json:
         print_json({"name": name, **message_of(facts)})
     else:
-        rows = [[shown(one), shown(place.metadata)] for place in facts.places for one in place.containers]
+        rows = [[shown(one), shown(place.shown)] for place in facts.places for one in place.containers]
         if rows:
             click.echo("\n".join(columns([["CONTAINER", "METADATA"], *sorted(rows)], indent="")))
         elif not silent:

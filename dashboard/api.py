@@ -52,6 +52,7 @@ from hybrisfs.api.key_value import (
     KvCreateRequest,
     KvForgetRequest,
     KvPageRequest,
+    Place,
 )
 from hybrisfs.api.maintenance import Kit, RecoveryShowRequest
 from hybrisfs.api.objects import attributes_of
@@ -147,7 +148,7 @@ class Api:
                 raise UsageError("first must be a number")
             return message_of(ask(ConflictsListRequest(name, int(first), _PAGE)))
         if what == "containers":
-            return {"places": message_of(ask(KvContainersRequest(name)).places)}
+            return {"places": list(map(_place, ask(KvContainersRequest(name)).places))}
         if what == "recovery":
             return {"kits": [_kit(one) for one in ask(RecoveryShowRequest(name)).kits]}
         raise UsageError(f"nothing is known of {what[:80]!r}")
@@ -297,6 +298,11 @@ def _kit(kit: Kit) -> Message:
         "clouds": [{"name": one.name, "state": one.state} for one in kit.clouds],
         "complete": kit.complete,
     }
+
+
+def _place(place: Place) -> Message:
+    """What the page shows of a place of metadata."""
+    return {**message_of(place), "where": place.shown}
 
 
 def _key(found: FoundKey) -> Message:

@@ -1,9 +1,10 @@
 """The parts of an open volume, in the order in which it opens: each is made from earlier ones.
 
-    Core -> Ground -> Clouds -> Reading -> Checkpointing -> Publishing, Shipping -> Writing
+    LocalParts -> Ground -> Clouds -> Reading -> Checkpointing -> Publishing, Shipping -> Writing
 
-The functions take a `Core`, and clouds as protocols: a volume (`hybrisfs.volume.opening`), the tests' rig and
-the devices of the simulator open by the same ones. What works on a volume takes those records that it needs.
+The functions take `LocalParts` (`hybrisfs.local_parts`), and clouds as protocols: a volume
+(`hybrisfs.volume.opening`), the tests' rig and the devices of the simulator open by the same ones. What works
+on a volume takes those records that it needs.
 """
 
 from __future__ import annotations
@@ -23,8 +24,11 @@ from hybrisfs.dispersal.engine import Engine, Marker
 from hybrisfs.dispersal.pack import PackClouds
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
+from hybrisfs.exchange.following import Following
+from hybrisfs.exchange.links import Links
 from hybrisfs.home import Home
 from hybrisfs.kv.opening import KeyValues
+from hybrisfs.local_parts import LocalParts
 from hybrisfs.read.evict import Evictor
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.read.pin import Pinner
@@ -33,9 +37,6 @@ from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.settings.settings import Settings
 from hybrisfs.settings.transfers import Transfers
 from hybrisfs.sharing.agreement import Agreement
-from hybrisfs.sharing.core import Core
-from hybrisfs.sharing.following import Following
-from hybrisfs.sharing.links import Links
 from hybrisfs.stages import IDLE, Pause
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.residency import CloudHealth, Residency
@@ -67,8 +68,8 @@ _SHIP_REST: Final = 0.1  # seconds: updates can come by the hundred, and wait fo
 
 
 @dataclass(frozen=True)
-class Ground(Core):
-    """The core of a volume that has settings and keys on this disk."""
+class Ground(LocalParts):
+    """The local parts of a volume that has settings and keys on this disk."""
 
     home: Home
     settings: Settings
@@ -133,8 +134,8 @@ class Reading:
     residency: Residency
 
 
-def open_reading(core: Core, packs: PackClouds, clouds: CloudHealth, links: Links) -> Reading:
-    fs, signals, committer = core.fs, core.signals, core.committer
+def open_reading(local: LocalParts, packs: PackClouds, clouds: CloudHealth, links: Links) -> Reading:
+    fs, signals, committer = local.fs, local.signals, local.committer
     fetcher = Fetcher(fs, packs, signals, links)
     room = Evictor(fs, committer, signals, clouds)
     pinner = Pinner(fs, fetcher, room, signals, committer)
@@ -152,17 +153,21 @@ class Checkpointing:
 
 
 def open_checkpointing(
-    core: Core, snapshots: LocalSnapshots, store: CloudStore, clouds: CloudObjects, links: LinkedDevices
+    local: LocalParts,
+    snapshots: LocalSnapshots,
+    store: CloudStore,
+    clouds: CloudObjects,
+    links: LinkedDevices,
 ) -> Checkpointing:
     """They are put into *store*, and fetched from *links* and *clouds*."""
-    fs, sharing, keys = core.fs, core.sharing, core.ring.segments
+    fs, sharing, keys = local.fs, local.sharing, local.ring.segments
     fetching = Fetching(sharing.volume, keys, snapshots, clouds, links)
     depositor = Depositor(sharing.volume, keys, snapshots, store)
-    compactor = Compactor(fs, sharing.device, store, core.committer, core.signals)
+    compactor = Compactor(fs, sharing.device, store, local.committer, local.signals)
     cloud_checkpoint = CloudCheckpoint(fs, snapshots, fetching, depositor, compactor)
     intake = Intake(fs, sharing.arrivals, snapshots, fetching)
     intake.taken_in.listen(sharing.checkpoint_taken_in)
-    key = core.ring.keys.device
+    key = local.ring.keys.device
     checkpointer = Checkpointer(fs, sharing.volume, key, snapshots, intake, cloud_checkpoint)
     return Checkpointing(checkpointer, fetching, compactor, depositor)
 
@@ -176,9 +181,9 @@ class Publishing:
 
 
 def open_publishing(
-    core: Core, chunker: Chunker, fetcher: Fetcher, packs: PackMaker, uploaders: Executor
+    local: LocalParts, chunker: Chunker, fetcher: Fetcher, packs: PackMaker, uploaders: Executor
 ) -> Publishing:
-    fs, signals, sharing = core.fs, core.signals, core.sharing
+    fs, signals, sharing = local.fs, local.signals, local.sharing
     return Publishing(
         Publisher(fs, chunker, sharing.signer, sharing.receiver, signals),
         Packer(fs, sharing.signer, signals, packs, fetcher, uploaders),
@@ -195,7 +200,7 @@ class Shipping:
 
 
 def open_shipping(
-    core: Core,
+    local: LocalParts,
     fetcher: Fetcher,
     links: Links,
     clouds: LogClouds,
@@ -203,9 +208,9 @@ def open_shipping(
     source: HeadSource,
 ) -> Shipping:
     """To *clouds*; *source* tells what heads say, *followed* what others have brought there."""
-    fs, signals = core.fs, core.signals
-    relayer = Relayer(fs, signals, core.ring.segments, followed, fetcher, links)
-    shipper = Shipper(fs, signals, core.committer, core.ring, clouds, relayer, source)
+    fs, signals = local.fs, local.signals
+    relayer = Relayer(fs, signals, local.ring.segments, followed, fetcher, links)
+    shipper = Shipper(fs, signals, local.committer, local.ring, clouds, relayer, source)
     shipper.told.listen(links.announce)
     return Shipping(relayer, Uploads(fs, signals, relayer, fetcher), shipper)
 

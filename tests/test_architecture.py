@@ -68,6 +68,8 @@ LAYERS = (
     ("write",),
     ("mount", "settings"),
     ("kv", "pairing", "sharing", "stores"),
+    ("local_parts",),
+    ("exchange",),
     ("parts",),
     ("admit", "gc"),
     ("clouds",),

@@ -233,7 +233,7 @@ KEEP_THE_TRANSACTION = (
     "hybrisfs.gc.assembly",
     "hybrisfs.merge.origins",
     "hybrisfs.merge.unsigned",
-    "hybrisfs.sharing.peering",
+    "hybrisfs.exchange.peering",
 )
 
 

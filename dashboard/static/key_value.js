@@ -74,7 +74,7 @@ async function load(app, shown) {
 
 // -- containers -------------------------------------------------------------------------------------
 
-function place(app, shown, { metadata, containers, trouble }, index) {
+function place(app, shown, { metadata, containers, trouble, where }, index) {
   const here = metadata === ON_DEVICE;
   return card(
     here
@@ -98,7 +98,7 @@ function place(app, shown, { metadata, containers, trouble }, index) {
         : metadata === IN_LOG
           ? "All machines of the volume hold these containers, and use them offline, too."
           : isOnClouds(metadata)
-            ? `All machines of the volume use these containers, without a server (${metadata}).`
+            ? `All machines of the volume use these containers, without a server: ${where}.`
             : "All machines of the volume use these containers.",
     ),
     trouble ? h("p", { class: "reason" }, because("Its containers are not known", trouble)) : null,
@@ -111,7 +111,7 @@ function place(app, shown, { metadata, containers, trouble }, index) {
       : trouble
         ? null
         : empty("There are no containers."),
-    here || metadata === IN_LOG ? null : h("div", { class: "buttons" }, forgetting(app, metadata)),
+    here || metadata === IN_LOG ? null : h("div", { class: "buttons" }, forgetting(app, metadata, where)),
   );
 }
 
@@ -133,23 +133,24 @@ async function reach(app, shown, name) {
   document.getElementById("keys")?.closest("section").scrollIntoView({ block: "nearest" });
 }
 
-function forgetting(app, url) {
+function forgetting(app, url, where) {
   const forget = async () => {
     if (
       !(await confirm(
         "Forget this service?",
-        `No machine of the volume uses ${url} any more. What is in it stays there, and its values stay on the clouds: a new container with this URL brings them back.`,
+        `No machine of the volume uses ${where} any more. What is in it stays there, and its values stay on the clouds: a new container with this URL brings them back.`,
         "Forget",
       ))
     )
       return;
-    await app.act("forget-service", { metadata: url }, `${url} is not used any more.`);
+    await app.act("forget-service", { metadata: url }, `${where} is not used any more.`);
   };
-  return button("Forget", forget, { label: `Forget ${url}` });
+  return button("Forget", forget, { label: `Forget ${where}` });
 }
 
 function creation(app, places) {
-  const services = [...new Set([ON_DEVICE, IN_LOG, ON_CLOUDS, ...places.map((one) => one.metadata)])];
+  const known = places.map((one) => [one.metadata, one.where]);
+  const services = new Map([...[ON_DEVICE, IN_LOG, ON_CLOUDS].map((one) => [one, one]), ...known]);
   const create = async (event) => {
     event.preventDefault();
     const form = event.target;
@@ -192,7 +193,7 @@ function creation(app, places) {
       h(
         "datalist",
         { id: "services" },
-        services.map((one) => h("option", { key: one, value: one })),
+        [...services].map(([value, label]) => h("option", { key: value, value, label })),
       ),
       h(
         "p",

@@ -38,6 +38,7 @@ from hybrisfs.api.maintenance import Kit, KitCloud, MadeKit, RemovedKit
 from hybrisfs.api.request import extended
 from hybrisfs.dispersal.engine import Engine
 from hybrisfs.errors import UsageError
+from hybrisfs.exchange.following import Following
 from hybrisfs.kinds import KINDS, SIGNED_KIT, Trait
 from hybrisfs.log import Registers
 from hybrisfs.members.members import Member
@@ -61,7 +62,6 @@ from hybrisfs.recovery import (
 )
 from hybrisfs.recovery.sealed_key import VOUCHER_SIZE
 from hybrisfs.registers.values import Stamp
-from hybrisfs.sharing.following import Following
 from hybrisfs.write.relayer import Uploads
 from sync import DecodeError, DeviceKey, Write
 

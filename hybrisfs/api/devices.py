@@ -106,7 +106,7 @@ class Device(Record, kw_only=True):
     round_trip: float | UnsetType | None = UNSET
     """Of that link, in seconds; None until it is measured."""
     unanswered_since: float | UnsetType = UNSET
-    """Since when a discard waits for it, in seconds since the epoch."""
+    """Since when garbage collection waits for its consent, in seconds since the epoch."""
 
     @property
     def seen(self) -> float | None:

@@ -3,6 +3,7 @@ the value is in, or is written to."""
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, ClassVar, Final, Protocol, TypeAlias
 
 from msgspec import Meta, field
@@ -95,6 +96,9 @@ IN_LOG: Final = "log"
 """Stands for the log of the volume there."""
 IN_CLOUDS: Final = "clouds"
 """Stands for the clouds of the volume there."""
+_CLOUDS: Final = re.compile(
+    rf"{IN_CLOUDS}:(?P<protocol>[a-z]+)/(?P<clouds>[0-9]+(,[0-9]+)*)/(?P<t>[0-9]{{1,2}}),(?P<b>[0-9]{{1,2}})"
+)
 
 
 class Created(Record):
@@ -164,6 +168,22 @@ class Place(Record):
     containers: list[str]
     trouble: str
     """Why they are not known; empty when they are."""
+
+    @property
+    def shown(self) -> str:
+        """What people read of `metadata`: of clouds (`hybrisfs.kv.cloud_place`), how many there are and how
+        many of these may fail, that is, be silent, or lie."""
+        found = _CLOUDS.fullmatch(self.metadata)
+        if found is None:
+            return self.metadata
+        fail, lie = int(found["t"]), int(found["b"])
+        trust = (
+            f"{fail} may fail or lie"
+            if lie == fail
+            else f"{fail} may fail, {f'{lie} of these' if lie else 'none'} may lie"
+        )
+        clouds = found["clouds"].count(",") + 1
+        return f"{IN_CLOUDS} ({found['protocol']}, {clouds} clouds, {trust})"
 
 
 class Containers(Record):

@@ -15,7 +15,7 @@ kind is the first byte of a slice; kinds come in ascending order.
 *Hints* tell where chunks are in packs, by the pack's id, in slices of their own:
 
     3 packs       pack    32, id
-                  k, n    u8 each; 0 and 0: it has been discarded, and no chunks follow
+                  k, n    u8 each; 0 and 0: it has ended, and no chunks follow
                   clouds  n bytes, its placement
                   update  varint: number of the update that said so
                   chunks  varint, at most MAX_PACK_CHUNKS; then for each: id 32, offset varint,

@@ -143,7 +143,7 @@ class PackMender:
         if placement is None or away not in placement:
             return None
         if is_ending(self._fs, pack):
-            return f"pack {pack.hex()[:16]} is about to be discarded: that comes first"
+            return f"pack {pack.hex()[:16]} is about to be deleted: that comes first"
         index = placement.index(away)
         rebuild = PackRebuild(pack, self._tables)
         if not ask or self._upkeep.gather_share(away, pack, index, rebuild) is not None:
@@ -279,7 +279,7 @@ class PackRenewer:
         """Put the chunks of a lost pack on the clouds again. Returns the new placement (of several new packs:
         the first), or why some chunks are still on no cloud."""
         if is_ending(self._fs, pack):
-            return "the pack is about to be discarded"
+            return "the pack is about to be deleted"
         if not self._fs.is_full:
             return "only a full member can store again what was lost, and this device is none"
         number = self._number(pack)

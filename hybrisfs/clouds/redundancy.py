@@ -141,7 +141,7 @@ class Recoder:
     def rewrite(self, former: Pack) -> str | None:
         """Pack the chunks of a pack again; why that failed, None when it is done."""
         if is_ending(self._fs, former.id):
-            return f"pack {former.id.hex()[:16]} is about to be discarded: that comes first"
+            return f"pack {former.id.hex()[:16]} is about to be deleted: that comes first"
         try:
             packs = self._encode(former)
             placed = [(pack, self._maker.disperse(pack)) for pack in packs]

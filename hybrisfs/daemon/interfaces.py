@@ -212,7 +212,7 @@ class KeyValueControl(Protocol):
     def forget_service(self, url: str) -> None:
         """Use a service no longer, on all devices. Raises UsageError."""
 
-    def orphans(self, trusted: Callable[[], Collection[int]]) -> Orphans:
+    def orphans(self, trusted: Collection[int]) -> Orphans:
         """What looks for values that nothing names. Raises DamagedError."""
 
     def rebuild(self) -> tuple[Path, Salvaged]:
@@ -238,7 +238,7 @@ class RecoveryControl(Protocol):
     def remove(self, which: str) -> RemovedKit: ...
 
 
-class Discarded(Protocol):
+class Garbage(Protocol):
     """What no file needs any more."""
 
     def as_dict(self) -> dict[str, Any]:
@@ -246,10 +246,10 @@ class Discarded(Protocol):
 
 
 class CollectorControl(Protocol):
-    """Discarding what nobody needs."""
+    """Garbage collection."""
 
-    def collect(self, step: Callable[[str, int, int], None], *, dry_run: bool) -> Discarded:
-        """Discard what all devices have agreed on; with *dry_run*, only look."""
+    def collect(self, step: Callable[[str, int, int], None], *, dry_run: bool) -> Garbage:
+        """Delete what all devices have agreed on; with *dry_run*, only look."""
 
 
 class MirrorControl(Protocol):

@@ -191,7 +191,7 @@ class KeyValueCommands:
 
     def _clean(self, asked: api.KvCleanRequest) -> api.Cleaned:
         volume = self._slots.get(asked.name).open()
-        orphans = volume.key_values.orphans(volume.maintenance.trusted)
+        orphans = volume.key_values.orphans(volume.maintenance.trusted())
         if asked.dry_run:
             found, deleted = orphans.look(), 0
             failed = orphans.by_name(found.unlisted)

@@ -93,7 +93,7 @@ class MaintenanceCommands:
 def _unnamed(volume: OpenVolume) -> UnnamedValues | None:
     """How many objects of values nothing names; None when that is unknown."""
     try:
-        return unnamed_values(volume.key_values.orphans(volume.maintenance.trusted).look())
+        return unnamed_values(volume.key_values.orphans(volume.maintenance.trusted()).look())
     except HybrisError as error:
         log.warning("cannot tell which values of the key-value store are named: %s", error)
         return None

@@ -1,7 +1,7 @@
-"""Discarding packs that nobody needs, by unanimous consent (Depot 5.5).
+"""Garbage collection: packs that nobody needs are deleted, by unanimous consent (Depot 5.5).
 
 Each device looks after the packs that it put on the clouds. When nothing has named a chunk of a pack for a
-grace period, it *proposes* to discard the pack; when little of it is still needed, that part is packed again
+grace period, it *proposes* to delete the pack; when little of it is still needed, that part is packed again
 first. Every member answers in two steps, by a register of its own:
 
 1. *promised*: the pack is condemned here: nothing of mine names its chunks, and nothing new will rely on it;
@@ -32,7 +32,7 @@ about: a content that names x, or a name for a file that had been removed. If W 
 had u when it agreed, since it had the promises of all, and so noted x or had seen it superseded. If W wrote u
 between its promise and its agreement, x was shown on W then: W has noted that, and refuses. If W wrote u
 afterwards, x was shown on W before, by an earlier such update; or W had the bytes themselves, and has put
-them into another pack, which is not discarded. So there is no u. That W has put x into another pack is true
+them into another pack, which does not end. So there is no u. That W has put x into another pack is true
 when W is correct; M, which hears of x then, has noted that x is needed until M has read it there. So it does
 not matter for M if W lies. A device that is let in while the vote goes on counts if the device that let it
 in, or any that has heard of it, has yet to agree; otherwise it starts from a log that has the proposal.

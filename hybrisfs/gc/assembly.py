@@ -87,7 +87,7 @@ class Assembly:
         """What a pack is to this device."""
         found, condemned = self._tx.packs.find(pack), self._tx.chunks.condemned
         if found is None or not found.n:
-            return Worth.ENDED if found is not None and found.is_discarded else Worth.UNNAMED
+            return Worth.ENDED if found is not None and found.has_ended else Worth.UNNAMED
         if found.number not in condemned:
             return Worth.USED
         return Worth.WANTED if condemned.is_wanted(found.number) else Worth.CONDEMNED
@@ -104,7 +104,7 @@ class Assembly:
         orphans: Iterable[bytes] = (),
         strays: Iterable[Stray] = (),
     ) -> None:
-        """Propose to discard these, in place of earlier proposals."""
+        """Propose to delete these, in place of earlier proposals."""
         proposal = Proposal(serial, tuple(packs), tuple(orphans), tuple(strays))
         self._sign([(proposal_key(self.device), proposal.encode())])
 

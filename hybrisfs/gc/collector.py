@@ -287,7 +287,7 @@ class Collector:
             self._advance()  # a device that is alone can go on with the rest
 
     def _unnamed(self, collection: Collection, pause: Callable[[], bool]) -> tuple[list[bytes], list[Stray]]:
-        """The orphaned packs and strays to propose. Leftovers of packs discarded long ago are deleted."""
+        """The orphaned packs and strays to propose. Leftovers of packs that ended long ago are deleted."""
         found = self._find_unnamed(collection, pause)
         with self._fs.state.transaction() as tx:
             self._orphans.dispose_leftovers(tx, found.leftovers)

@@ -1,4 +1,4 @@
-"""Deleting from the clouds: shares of discarded packs, and shares that no register names."""
+"""Deleting from the clouds: shares of packs that have ended, and shares that no register names."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Disposer:
 # orphan      of a pack that no register names: its upload was cut short by a crash, or it is under way
 # stray       of a pack with a register, on a cloud where that does not place the share: a secondary cloud got
 #             it in vain, or it was moved, or it is just being moved
-# leftover    of a pack that was discarded, as all had agreed: an upload raced its deletion. One of which that
+# leftover    of a pack that has ended, as all had agreed: an upload raced its deletion. One of which that
 #             is only said is an orphan
 # ========== ==============================================================================================
 #
@@ -177,7 +177,7 @@ class Orphans:
         packs: PackTable, cloud: int, names: list[str], pause: Callable[[], bool]
     ) -> Iterator[tuple[ShareOnCloud, int | None]]:
         """The shares that no register places on the cloud, and how many shares their packs have: None when
-        the pack is not known, 0 when it was discarded."""
+        the pack is not known, 0 when it has ended."""
         for number, name in enumerate(names):
             if number % _PAUSE_EVERY == 0 and not pause():
                 return
@@ -187,7 +187,7 @@ class Orphans:
             pack, index = parsed
             found = packs.find(pack)
             if found is not None and not found.n and found.doubted:
-                found = None  # nothing is known of it but that a member says that it was discarded
+                found = None  # nothing is known of it but that a member says that it has ended
             if found is None or not found.is_at(index, cloud):
                 yield ShareOnCloud(cloud, pack, index), None if found is None else found.n
 
@@ -220,7 +220,7 @@ class Orphans:
         return packs, strays
 
     def dispose_leftovers(self, tx: Transaction, leftovers: Collection[ShareOnCloud]) -> None:
-        """Have shares of packs that were discarded long ago deleted."""
+        """Have shares of packs that ended long ago deleted."""
         tx.disposals.add_leftovers(leftovers, MAX_FRAGMENTS)
 
     def delete(self, strays: Collection[Stray]) -> list[Stray]:

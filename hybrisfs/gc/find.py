@@ -142,7 +142,7 @@ class References:
                 pages |= named
         for page in pages:
             self._hidden |= chunks_of_page(lists.read(page))
-        gather_kept(db, lists.read)
+        gather_kept(db, lists)
 
     def of(self, pack: int) -> Needed:
         """What is needed of the pack with this number. Chunks that stand in another pack, too, and have been

@@ -72,7 +72,7 @@ class Participant:
     def propose(
         self, packs: Sequence[int], orphans: Sequence[bytes] = (), strays: Sequence[Stray] = ()
     ) -> int:
-        """Propose to discard packs (by number), orphans (by id) and strays. Returns how many were proposed:
+        """Propose to delete packs (by number), orphans (by id) and strays. Returns how many were proposed:
         none unless this device may propose and no earlier proposal stands, except one of strays.
         """
         with self._fs.state.log_transaction() as tx:
@@ -182,7 +182,7 @@ class Participant:
         stamp = self.assembly(tx).end(ending)
         for pack in ending:
             self._dispose(tx, pack, stamp.clock)
-            tx.chunks.discard_pack(pack, stamp.clock, stamp.branch)
+            tx.chunks.end_pack(pack, stamp.clock, stamp.branch)
 
     def _dispose(self, tx: Transaction, pack: bytes, clock: int) -> None:
         """Have the shares of a pack deleted that ends with the own update at *clock*."""

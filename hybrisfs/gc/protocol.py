@@ -1,4 +1,4 @@
-"""One device's part in discarding packs by consent, as a machine: what happens next, given what is known.
+"""One device's part in deleting packs by consent, as a machine: what happens next, given what is known.
 
 What all devices know is in registers (`hybrisfs.registers.ballots`), what this device has noted is in its
 database; both outlive a crash. The machine itself remembers only what has been done since the start, and

@@ -379,7 +379,7 @@ class KeyValues:
                 )
             return self._store
 
-    def orphans(self, trusted: Callable[[], Collection[int]]) -> Orphans:
+    def orphans(self, trusted: Collection[int]) -> Orphans:
         """What looks for values that nothing names on the clouds that are *trusted*. See `existing`."""
         from hybrisfs.kv.salvage import Orphans
 

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -197,14 +197,14 @@ class UnnamedValues:
 
 class Orphans:
     """Looks, and deletes. *store*: what this device has now, if any; *key*: what its stores are made with;
-    *trusted* tells which clouds are this volume's."""
+    *trusted*: the clouds that are this volume's."""
 
     def __init__(
         self,
         store: DeviceStore | None,
         key: bytes,
         upkeep: Upkeep,
-        trusted: Callable[[], Collection[int]],
+        trusted: Collection[int],
     ) -> None:
         self._store = store
         self._key = key
@@ -214,7 +214,7 @@ class Orphans:
     def look(self) -> UnnamedValues:
         """List the clouds; nothing is changed. Raises DamagedError when the metadata cannot all be read."""
         listed = {
-            cloud: self._upkeep.names(cloud, VALUE_PREFIX, _MOST_NAMES) for cloud in sorted(self._trusted())
+            cloud: self._upkeep.names(cloud, VALUE_PREFIX, _MOST_NAMES) for cloud in sorted(self._trusted)
         }
         return find_orphans(listed, self._key, self._store)
 

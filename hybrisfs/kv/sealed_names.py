@@ -189,7 +189,7 @@ class SealedService(MetadataService):
         of the container."""
         whole = b"/".join(first.split(b"/")[:2]) + b"/"
         inner = self._inner.reading(whole, after_prefix(whole), _PAGE)
-        return _SortedReading(inner, self.plain, first, end, size)
+        return _SortedReading(inner, self, first, end, size)
 
     def plain(self, one: KeyValue) -> KeyValue:
         """A container or an entry, as the service has it, in plain text."""
@@ -271,11 +271,9 @@ class _SortedReading:
     So many are kept in memory at a time; a larger container is gone through several times.
     """
 
-    def __init__(
-        self, inner: Reading, plain: Callable[[KeyValue], KeyValue], first: bytes, end: bytes, size: int
-    ) -> None:
+    def __init__(self, inner: Reading, service: SealedService, first: bytes, end: bytes, size: int) -> None:
         self._inner = inner
-        self._plain = plain
+        self._service = service
         self._first, self._end, self._size = first, end, size
 
     def catch_up(self) -> bool:
@@ -296,7 +294,7 @@ class _SortedReading:
 
     def _from(self, first: bytes) -> Iterator[KeyValue]:
         for page in self._inner.pages():
-            for one in map(self._plain, page):
+            for one in map(self._service.plain, page):
                 if one.trouble is not None:
                     raise one.trouble
                 if first <= one.key < self._end:

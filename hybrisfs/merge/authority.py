@@ -19,7 +19,7 @@ what a reader or a    `permitted`: that it was one by then tells the log (`hybri
 contributor writes    which folders (`hybrisfs.members.roles`)
 ====================  ================================================================================
 
-A reader consents, or not, to what others want discarded, gives itself a name, and proves what it has seen
+A reader consents, or not, to what others want deleted, gives itself a name, and proves what it has seen
 others do: the column `by_readers` of the table. It can block what takes everybody's consent, as any device
 can; it makes nothing count. A contributor may do that, too. In its areas it writes all registers of nodes,
 and it says where its packs are: the column `by_contributors`. It ends and rewrites no pack. Its word about a

@@ -1,4 +1,4 @@
-"""What updates say of packs: where they are, that they have been discarded, that others took their place.
+"""What updates say of packs: where they are, that they have ended, that others took their place.
 
 The registers of packs are not kept as such; they become rows of `pack`, `chunk` and `spare`.
 """
@@ -22,7 +22,7 @@ __all__ = ["Packs", "Placement"]
 
 
 class Placement(NamedTuple):
-    """What an update says of a pack: the value of its register, None when it has been discarded.
+    """What an update says of a pack: the value of its register, None when it has ended.
 
     *hearsay*: no device known here has signed it, or whether all had agreed is unknown.
     """
@@ -41,7 +41,7 @@ class Packs:
 
     def take(self, tx: Transaction, placements: Sequence[Placement]) -> None:
         """Note where other devices say that they have put or moved chunks, unless something later is known,
-        and which packs have been discarded for good. In the order given; malformed values are skipped. A
+        and which packs have ended for good. In the order given; malformed values are skipped. A
         place stays a member's claim until it is proven: see `ChunkStore.packed_elsewhere`."""
         named = {one.pack for one in placements}
         known = set(tx.packs.numbers(named))
@@ -61,7 +61,7 @@ class Packs:
             elif one.hearsay:
                 tx.chunks.doubt_pack(one.pack, one.stamp.clock, one.stamp.branch)
             else:
-                tx.chunks.discard_pack(one.pack, one.stamp.clock, one.stamp.branch)
+                tx.chunks.end_pack(one.pack, one.stamp.clock, one.stamp.branch)
             known.add(one.pack)
         self._take_new(tx, new)
 

@@ -1,4 +1,4 @@
-"""What members sign about packs that may be discarded.
+"""What members sign about packs that may be deleted.
 
 ========  ==========================  ===============================================================
 register  key                         value
@@ -76,7 +76,7 @@ class Stray(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What a device proposes to discard: packs, packs that no register names (orphans), and single shares.
+    """What a device proposes to delete: packs, packs that no register names (orphans), and single shares.
 
     *serial* tells its proposals apart.
     """

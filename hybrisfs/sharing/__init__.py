@@ -1,1 +1,1 @@
-"""The part of an open volume that it shares with other devices: members, roles, links, what comes in."""
+"""The part of an open volume that it shares with other devices: members, roles, what comes in."""

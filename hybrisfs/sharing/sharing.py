@@ -1,6 +1,6 @@
 """The part of an open volume that it shares with other devices: members, registers, what comes in.
 
-How it follows them through the clouds is in `hybrisfs.sharing.following`.
+How it follows them through the clouds is in `hybrisfs.exchange.following`.
 """
 
 from __future__ import annotations

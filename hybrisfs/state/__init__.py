@@ -19,7 +19,7 @@ pins             `PinTable`: what is to be kept here, and what that covers
 
 chunk_states     the rules, the states, what a row says in each, and which call moves a chunk
 chunks           `ChunkStore`: the bytes on this disk; all moves are calls of it
-chunk_places     its other half: the places on the clouds, and packs that are lost, doubted or discarded
+chunk_places     its other half: the places on the clouds, and packs that are lost, doubted or ended
 packs            `PackTable`: where the shares of packs are, which device says so, what packs hold
 segments         `SegmentTable`: the log segments that this device has put on the clouds
 disposals        what garbage collection has found and condemned, and the shares that are to be deleted

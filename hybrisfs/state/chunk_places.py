@@ -273,7 +273,7 @@ class ChunkPlaces:
             self.rely_on_spare(number, pack)
 
     def doubt_pack(self, pack: bytes, clock: int, branch: bytes) -> None:
-        """A member says that the pack with this id has been discarded, and this device cannot tell whether
+        """A member says that the pack with this id has ended, and this device cannot tell whether
         that is so.
 
         What is in it is still read from there, and what has been here stays as it is. But nothing new relies
@@ -287,7 +287,7 @@ class ChunkPlaces:
         if row is not None:
             self.doubted.add(row[0])
 
-    def discard_pack(self, pack: bytes, clock: int, branch: bytes) -> None:
+    def end_pack(self, pack: bytes, clock: int, branch: bytes) -> None:
         """The pack with this id is gone from the clouds, or about to go, as the update at *clock* says.
 
         All devices have agreed that none of them needs its chunks. Should a file here name one all the same

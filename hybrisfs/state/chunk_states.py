@@ -27,7 +27,7 @@ What moves it is in `MOVES`. What is known of a chunk besides outlives its state
 
 proven      (column) this device has put the chunk into its pack, or read it there
 spare       (table) further packs that are said to have it; each may be proven, too
-condemned   (`ChunkStore.condemned`) packs that may be discarded: nothing new relies on them
+condemned   (`ChunkStore.condemned`) packs that may be deleted: nothing new relies on them
 doubted     (`ChunkStore.doubted`) packs that may be gone: nothing new relies on them either
 taken over  (`ChunkStore.taken_over`) PENDING, and its turn to be packed may be over
 lost        (`ChunkStore.lost`) PENDING, and damaged on this disk: nothing waits for it
@@ -135,7 +135,7 @@ MOVES: Final[Mapping[ChunkState, Mapping[str, set[ChunkState]]]] = {
         "packed_elsewhere": {SET_ASIDE},  # no claim is believed once the clouds have lost it
         "rely_on_spare": {CACHED},
         "take_back": {SET_ASIDE, CACHED},  # its pack is there after all; and it has been read there
-        "discard_pack": {SET_ASIDE, UNPLACED},  # the lost pack is no place to look any more
+        "end_pack": {SET_ASIDE, UNPLACED},  # the lost pack is no place to look any more
         "drop_unwanted": {SET_ASIDE, LOST},
         "damaged": {LOST},
     },
@@ -148,7 +148,7 @@ MOVES: Final[Mapping[ChunkState, Mapping[str, set[ChunkState]]]] = {
         "rely_on_spare": {CACHED},
         "rely_on_spares": {CACHED},
         "set_aside": {SET_ASIDE, CACHED},  # no other pack has it; another one has
-        "discard_pack": {CACHED, PENDING, UNKNOWN},  # another pack has it; it is shown; it is not
+        "end_pack": {CACHED, PENDING, UNKNOWN},  # another pack has it; it is shown; it is not
         "forget": {CLOUD_ONLY},
         "forget_local": {CLOUD_ONLY},
         "forget_clean": {CACHED, CLOUD_ONLY},  # spared because of a pin; else
@@ -170,7 +170,7 @@ MOVES: Final[Mapping[ChunkState, Mapping[str, set[ChunkState]]]] = {
         "packed_elsewhere": {CLOUD_ONLY},
         "rely_on_spare": {CLOUD_ONLY},
         "take_back": {CLOUD_ONLY},
-        "discard_pack": {LOST, AWAITED},
+        "end_pack": {LOST, AWAITED},
     },
     CLOUD_ONLY: {
         "add": {CACHED, PENDING},
@@ -182,7 +182,7 @@ MOVES: Final[Mapping[ChunkState, Mapping[str, set[ChunkState]]]] = {
         "rely_on_spare": {CLOUD_ONLY},
         "rely_on_spares": {CLOUD_ONLY},
         "set_aside": {LOST, CLOUD_ONLY},
-        "discard_pack": {CLOUD_ONLY, AWAITED, LOST, UNKNOWN},  # LOST: it was in a lost pack before
+        "end_pack": {CLOUD_ONLY, AWAITED, LOST, UNKNOWN},  # LOST: it was in a lost pack before
     },
 }
 """To which states a call of `ChunkStore` may bring a chunk, by the state in which it finds it. *damaged* is
@@ -190,7 +190,7 @@ what `read` finds out. Where a call is not listed, `PASSING_OVER` ones leave the
 raise `ForbiddenMoveError` or OSError, and change nothing."""
 PASSING_OVER: Final = frozenset(
     {
-        "discard_pack",
+        "end_pack",
         "drop_unwanted",
         "forget",
         "forget_clean",

@@ -162,7 +162,7 @@ class OrphanTable:
         )
 
 
-# -- packs that may be discarded soon -------------------------------------------------------------------
+# -- packs that may be deleted soon -------------------------------------------------------------------
 # Between its promise not to use a pack again and the end of that pack (`hybrisfs.gc`), a device must know
 # whether anything of its own has come to need it, however briefly. So all that names chunks is noted here: by
 # the view when it shows them, and by the registers when an update of any device writes a content.
@@ -178,7 +178,7 @@ of them."""
 
 
 def is_condemned(db: Reader, pack: int) -> bool:
-    """Whether a pack may be discarded soon."""
+    """Whether a pack may be deleted soon."""
     return db.execute("SELECT 1 FROM condemned WHERE pack = ?", (pack,)).fetchone() is not None
 
 

@@ -3,8 +3,8 @@
 A row of `pack` is a `Pack`:
 
 n > 0             a register names the pack; its shares are where `placement` says
-n > 0, doubted    a member says that it was discarded, and it is not known here whether all had agreed
-n = 0             it was discarded, which is for good: its id is never used again
+n > 0, doubted    a member says that it has ended, and it is not known here whether all had agreed
+n = 0             it has ended, which is for good: its id is never used again
 n = 0, doubted    only known from a member's word; an update may still name it
 """
 
@@ -55,7 +55,7 @@ class Pack(NamedTuple):
     k: int
     """How many shares it takes to read it."""
     n: int
-    """How many shares it has; 0 when it was discarded."""
+    """How many shares it has; 0 when it has ended."""
     placement: bytes
     """The number of the cloud that has each share, one byte each."""
     clock: int
@@ -70,8 +70,8 @@ class Pack(NamedTuple):
         return Stamp(self.clock, self.branch)
 
     @property
-    def is_discarded(self) -> bool:
-        """Whether it was discarded, for all that is known here."""
+    def has_ended(self) -> bool:
+        """Whether it has ended, for all that is known here."""
         return not self.n and not self.doubted
 
     def is_at(self, index: int, cloud: int) -> bool:
@@ -102,7 +102,7 @@ class PackTable:
         return None if row is None else _pack(row)
 
     def numbered(self, number: int) -> Pack | None:
-        """The pack with this number, None when it has been discarded or there is none."""
+        """The pack with this number, None when it has ended or there is none."""
         row = self._db.execute(
             f"SELECT {_COLUMNS} FROM pack WHERE number = ? AND n > 0", (number,)
         ).fetchone()
@@ -116,14 +116,14 @@ class PackTable:
         return _pack(row)
 
     def number_of(self, pack: bytes) -> int | None:
-        """The number of a pack that has not been discarded; None when there is none with this id."""
+        """The number of a pack that has not ended; None when there is none with this id."""
         found = self.find(pack)
         return found.number if found is not None and found.n else None
 
-    def is_discarded(self, pack: bytes) -> bool:
-        """Whether the pack with this id was discarded, for all that is known here."""
+    def has_ended(self, pack: bytes) -> bool:
+        """Whether the pack with this id has ended, for all that is known here."""
         found = self.find(pack)
-        return found is not None and found.is_discarded
+        return found is not None and found.has_ended
 
     def placement(self, pack: bytes) -> bytes:
         """The cloud of each share of a pack; nothing for one that no register names."""
@@ -150,11 +150,11 @@ class PackTable:
         return dict(select_with(self._db, "id, number", "pack", "id", packs))
 
     def doubted(self) -> set[int]:
-        """The numbers of the packs of which a member says that they were discarded."""
+        """The numbers of the packs of which a member says that they have ended."""
         return {number for (number,) in self._db.execute("SELECT number FROM pack WHERE doubted")}
 
     def authors_after(self, number: int, limit: int) -> dict[int, bytes | None]:
-        """The numbers of the next packs after this one that have not been discarded, up to *limit*, and the
+        """The numbers of the next packs after this one that have not ended, up to *limit*, and the
         devices that have named them, None where no such device is known."""
         return dict(
             self._db.execute(
@@ -169,7 +169,7 @@ class PackTable:
         return {device for (device,) in self._db.execute("SELECT device FROM member WHERE state = 0")}
 
     def of_device(self, device: bytes, after: int) -> list[Pack]:
-        """The packs after a number that a device has named and that have not been discarded."""
+        """The packs after a number that a device has named and that have not ended."""
         rows = self._db.execute(
             f"SELECT {_COLUMNS} FROM pack WHERE number > ? AND n > 0 "
             "AND branch IN (SELECT id FROM log_branch WHERE device = ?) ORDER BY number",

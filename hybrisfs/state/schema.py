@@ -155,9 +155,9 @@ CREATE INDEX chunk_of_pack ON chunk (pack) WHERE pack > 0;
 
 -- `placement`: one byte per share, the number of the cloud that acknowledged it. `clock` and `branch` are
 -- those of the update that says so: of several, the one with the highest clock counts, then highest branch.
--- `n` 0: it has been discarded. Its id is kept, and never used again. `proven`: this device has put shares of
--- it where `placement` says, or read from them; else a member says so. `doubted`: it is said that it has been
--- discarded, and not known here whether all agreed (hybrisfs.members.minutes): it is read from while it is
+-- `n` 0: it has ended. Its id is kept, and never used again. `proven`: this device has put shares of
+-- it where `placement` says, or read from them; else a member says so. `doubted`: it is said that it has
+-- ended, and not known here whether all agreed (hybrisfs.members.minutes): it is read from while it is
 -- there, and nothing new relies on it.
 CREATE TABLE pack (
     number    INTEGER PRIMARY KEY,
@@ -186,7 +186,7 @@ CREATE TABLE spare (
 ) WITHOUT ROWID;
 CREATE INDEX spare_of ON spare (chunk);
 
--- Packs that may be discarded (hybrisfs.gc): nothing new relies on them. `wanted`: something here has
+-- Packs that may be deleted (hybrisfs.gc): nothing new relies on them. `wanted`: something here has
 -- named a chunk of it since.
 CREATE TABLE condemned (
     pack   INTEGER PRIMARY KEY,
@@ -205,7 +205,7 @@ CREATE TABLE idle_pack (
     since INTEGER NOT NULL
 );
 
--- Shares of discarded packs that this device has yet to delete from a cloud, once the clouds hold its update
+-- Shares of ended packs that this device has yet to delete from a cloud, once the clouds hold its update
 -- at `clock`. `shares`: how many indices there are; `size`: bytes that this frees, roughly.
 CREATE TABLE disposal (
     pack   BLOB NOT NULL,

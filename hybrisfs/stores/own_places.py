@@ -45,7 +45,7 @@ class OwnPlaces:
 
     def __init__(self, home: Home | None, environment: Environment) -> None:
         self._home = home
-        self._clock = environment.monotonic
+        self.clock: Final = environment.monotonic
 
     def objection(self, url: str) -> str:
         """Why the folder that a `file://` URL names cannot be a cloud; "" when it can, and for other URLs."""
@@ -95,21 +95,7 @@ class OwnPlaces:
 
     def guarded(self, store: Store) -> Store:
         """*store*, but that each call raises `PermanentError` while its folder cannot be a cloud."""
-        return _Guarded(store, self._guard(store.url)) if store.url.startswith("file://") else store
-
-    def _guard(self, url: str) -> Callable[[str, str], None]:
-        looked, why = -math.inf, ""
-
-        def require(operation: str, name: str) -> None:
-            nonlocal looked, why
-            now = self._clock()
-            if now - looked >= _GOOD_FOR:
-                why = self.objection(url)
-                looked = now
-            if why:
-                raise PermanentError(url, operation, name, why, _ADVICE)
-
-        return require
+        return _Guarded(store, self) if store.url.startswith("file://") else store
 
 
 ANY_HOME: Final = OwnPlaces(None, SYSTEM)
@@ -136,14 +122,21 @@ def _why(folder: Path, taken: Iterable[tuple[Path, str]]) -> str:
 
 
 class _Guarded(StoreWrapper):
-    """A store each call of which is allowed first, or raises what *require* does."""
+    """A store that raises `PermanentError` at each call while there is an objection to its folder."""
 
-    def __init__(self, store: Store, require: Callable[[str, str], None]) -> None:
+    def __init__(self, store: Store, places: OwnPlaces) -> None:
         super().__init__(store)
-        self._require = require
+        self._places = places
+        self._looked = -math.inf
+        self._why = ""
 
     def _pass_on(self, operation: str, name: str, call: Callable[[Store], T]) -> T:
-        self._require(operation, name)
+        now = self._places.clock()
+        if now - self._looked >= _GOOD_FOR:
+            self._why = self._places.objection(self.url)
+            self._looked = now
+        if self._why:
+            raise PermanentError(self.url, operation, name, self._why, _ADVICE)
         return super()._pass_on(operation, name, call)
 
 

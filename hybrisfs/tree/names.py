@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import stat
-from collections.abc import Callable
 from typing import Final
 
 from hybrisfs.environment import Environment
@@ -12,6 +11,7 @@ from hybrisfs.errors import failure
 from hybrisfs.registers.tree import MAX_NAME, MAX_TARGET, attr_key, content_key, place_key
 from hybrisfs.state.nodes import PlaceRow
 from hybrisfs.state.state import Transaction
+from hybrisfs.topic import Topic
 from hybrisfs.tree.borders import Borders
 from hybrisfs.tree.changes import Changes
 from hybrisfs.tree.inodes import Inode, InodeTable, Intent
@@ -23,7 +23,7 @@ RENAME_EXCHANGE: Final = 2
 
 
 class Names:
-    """Lookup, creation, removal and renaming. *discard* gets each node that lost its last name."""
+    """Lookup, creation, removal and renaming."""
 
     def __init__(
         self,
@@ -31,13 +31,13 @@ class Names:
         inodes: InodeTable,
         changes: Changes,
         borders: Borders,
-        discard: Callable[[Transaction, Inode], None],
     ) -> None:
         self._random_bytes = environment.random_bytes
         self._borders = borders
         self._inodes = inodes
         self._changes = changes
-        self._discard = discard
+        self.nameless = Topic[[Transaction, Inode]]()
+        """A node has lost its last name."""
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -218,7 +218,7 @@ class Names:
         inode.orphan = True
         self._changes.drop(attr_key(inode.id))
         self._changes.drop(content_key(inode.id))
-        self._discard(tx, inode)
+        self.nameless(tx, inode)
         return number
 
     # -- renaming --------------------------------------------------------------------------------

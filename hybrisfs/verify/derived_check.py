@@ -174,7 +174,7 @@ class PackCheck:
         if found is None:
             return "it has no record"
         if not found.n:
-            return None  # discarded, which is for good
+            return None  # it has ended, which is for good
         said = Stamp(entry.clock, entry.branch)
         if said > found.stamp and (found.k, found.n) != (signed.k, signed.n):
             return ""  # no pack ever has another code: it was passed over
@@ -199,7 +199,7 @@ class PackCheck:
         return None
 
     def _may_be_elsewhere(self, pack: int, chunk: bytes) -> bool:
-        """Whether a chunk is not read from a pack, as that may be discarded or the clouds have lost it."""
+        """Whether a chunk is not read from a pack, as that may be deleted or the clouds have lost it."""
         return is_condemned(self._db, pack) or is_spare_in(self._db, pack, chunk)
 
 

@@ -156,7 +156,7 @@ class Fsck:
         report.checked["objects on clouds"] = len(checks)
         report.checked["objects that nothing names"] = self._collector.count_unnamed()
         with contextlib.suppress(HybrisError):  # a damaged store has been reported
-            found = self._clouds.key_values.orphans(self._maintenance.trusted).look()
+            found = self._clouds.key_values.orphans(self._maintenance.trusted()).look()
             report.checked["values that nothing names"] = sum(found.counts)
 
 

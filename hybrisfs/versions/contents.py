@@ -6,7 +6,7 @@ import errno
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, Protocol
 
 from hybrisfs.errors import failure
 from hybrisfs.read.fetch import Fetcher
@@ -30,6 +30,7 @@ __all__ = [
     "chunks_of_page",
     "content_of",
     "forget_lost",
+    "ChunkLists",
     "gather_kept",
     "is_readable",
     "named_chunks",
@@ -121,10 +122,17 @@ class VersionReader:
 _BATCH: Final = 1000
 
 
-def gather_kept(db: Snapshot, read_page: Callable[[bytes], bytes]) -> None:
-    """Make the table `kept_chunk (id)` in the snapshot *db*. *read_page* brings a list of chunks by its id.
+class ChunkLists(Protocol):
+    """What is used of `hybrisfs.gc.find.Pages`."""
 
-    Raises what *read_page* raises: then it is unknown what is needed.
+    def read(self, identity: bytes) -> bytes:
+        """The bytes of the list of chunks with this id. Raises ChunkUnavailable, OSError."""
+
+
+def gather_kept(db: Snapshot, source: ChunkLists) -> None:
+    """Make the table `kept_chunk (id)` in the snapshot *db*.
+
+    Raises what *source* raises: then it is unknown what is needed.
     """
     begin_kept_chunks(db)
     pages: set[bytes] = set()
@@ -138,7 +146,7 @@ def gather_kept(db: Snapshot, read_page: Callable[[bytes], bytes]) -> None:
                 pages |= chunks
         add_kept_chunks(db, named)
     for page in pages:
-        add_kept_chunks(db, chunks_of_page(read_page(page)))
+        add_kept_chunks(db, chunks_of_page(source.read(page)))
 
 
 def named_chunks(value: bytes) -> tuple[set[bytes], bool]:

@@ -9,7 +9,7 @@ costs at most the versions that were superseded within the last day, and only af
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -32,7 +32,7 @@ from hybrisfs.state.versions import (
     spans_of_versions,
 )
 from hybrisfs.tree.filesystem import FileSystem
-from hybrisfs.versions.contents import gather_kept, size_of
+from hybrisfs.versions.contents import ChunkLists, gather_kept, size_of
 from hybrisfs.versions.retention import DAY_NS, RetentionRule
 
 __all__ = ["Room", "Thinner", "removed_since"]
@@ -51,20 +51,17 @@ class Room:
 
 
 class Thinner:
-    """Thins out the versions of one volume. One caller at a time, without the volume's lock.
+    """Thins out the versions of one volume. One caller at a time, without the volume's lock."""
 
-    *read_page* brings a list of chunks by its id.
-    """
-
-    def __init__(self, fs: FileSystem, rule: RetentionRule, read_page: Callable[[bytes], bytes]) -> None:
+    def __init__(self, fs: FileSystem, rule: RetentionRule, lists: ChunkLists) -> None:
         self._fs = fs
         self.rule = rule
-        self._read_page = read_page
+        self._lists = lists
         self.room = Room()
 
     def thin(self, now: int) -> int:
         """Let go of what is kept no longer at *now*, ns since the epoch by this device's clock; how many
-        values of registers went. Raises what *read_page* raises."""
+        values of registers went. Raises ChunkUnavailable, OSError."""
         with self._fs.state.transaction() as tx:
             time = self._advance(tx, now)
         with self._fs.state.snapshot() as db:
@@ -96,7 +93,7 @@ class Thinner:
         return gone
 
     def _measure(self, db: Snapshot) -> Room:
-        gather_kept(db, self._read_page)
+        gather_kept(db, self._lists)
         return Room(count_versions(db), bytes_of_versions_alone(db))
 
 

@@ -18,6 +18,7 @@ from hybrisfs.admit.damaged_database import is_damage, naming_damage, rebuild_ad
 from hybrisfs.api.devices import Accused
 from hybrisfs.dispersal.errors import DispersalError
 from hybrisfs.environment import Environment
+from hybrisfs.exchange.links import Links
 from hybrisfs.home import Home
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.merge.unsigned import is_withheld
@@ -25,7 +26,6 @@ from hybrisfs.parts import Publishing, Reading, open_reading
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.settings.settings import Settings
 from hybrisfs.settings.transfers import Transfers
-from hybrisfs.sharing.links import Links
 from hybrisfs.stages import IDLE, LastError, Stage, Wake, start_stages
 from hybrisfs.state.database import Database, lock_exclusively
 from hybrisfs.state.state import Transaction

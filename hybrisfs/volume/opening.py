@@ -1,6 +1,6 @@
 """The stages in which a volume opens. Each takes the records of earlier ones, and makes one.
 
-ground (settings, keys, tree) -> clouds -> reading -> receiving -> writing -> upkeep -> control
+ground (local parts, settings, keys) -> clouds -> reading -> receiving -> writing -> upkeep -> control
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.errors import UsageError
+from hybrisfs.exchange.following import Following
+from hybrisfs.exchange.peering import Peering
 from hybrisfs.gc.collector import Collector
 from hybrisfs.gc.find import Pages
 from hybrisfs.home import Home
@@ -35,6 +37,7 @@ from hybrisfs.kv.cloud_stores import CloudStores
 from hybrisfs.kv.log_store import LogStore
 from hybrisfs.kv.opening import KeyValues
 from hybrisfs.kv.shared import Owner, SharedStores
+from hybrisfs.local_parts import open_local_parts
 from hybrisfs.merge.kv_services import MAX_SERVICE_URL, ServiceRecord, read_services, service_key
 from hybrisfs.parts import (
     Clouds,
@@ -49,9 +52,6 @@ from hybrisfs.parts import (
 from hybrisfs.settings.settings import Settings
 from hybrisfs.settings.transfers import Transfers, is_metered
 from hybrisfs.sharing.awaited_log import AwaitedLog
-from hybrisfs.sharing.core import open_core
-from hybrisfs.sharing.following import Following
-from hybrisfs.sharing.peering import Peering
 from hybrisfs.state.database import Database
 from hybrisfs.state.journal import Journal
 from hybrisfs.stores.own_places import MARKER_NAME, OwnPlaces, marker
@@ -86,7 +86,7 @@ def open_ground(
     folder = home.volume_state(config.name)
     ring = KeyRing(keys, path=folder / KEYS_FILE, environment=environment)
     sealer = Sealer(ring.chunks, keys.dedup)
-    core = open_core(
+    local = open_local_parts(
         database,
         Journal(folder / JOURNAL_FOLDER, environment, budget=config.cache_bytes),
         sealer,
@@ -96,12 +96,12 @@ def open_ground(
         config.deletion_share,
         mounting.upcoming,
     )
-    fs, signals = core.fs, core.signals
+    fs, signals = local.fs, local.signals
     fs.shown.listen(lambda changes: signals.content_wanted())
     fs.shown.listen(mounting.notify)
-    core.sharing.adopt(config)
+    local.sharing.adopt(config)
     tables = TableSealer(ring.tables)
-    return Ground(ring, signals, fs, core.sharing, core.committer, home, settings, folder, sealer, tables)
+    return Ground(ring, signals, fs, local.sharing, local.committer, home, settings, folder, sealer, tables)
 
 
 def open_clouds(ground: Ground) -> Clouds:
@@ -131,7 +131,7 @@ def open_clouds(ground: Ground) -> Clouds:
         engine,
         Marker(MARKER_NAME, marker(config.id)),
         PackMaker(ground.sealer, ground.tables, redundancy, engine),
-        Grants(ring, config.id, sharing.key_holders, engine),
+        Grants(ring, config.id, sharing, engine),
         key_values,
         transfers,
     )
@@ -159,7 +159,7 @@ class _ValueServices:
         """Sign for all devices that a service is not used any more. Raises UsageError."""
         if url not in self.urls():
             raise UsageError(
-                f"the volume uses no service {url!r}", "", "hybrisfs kv containers lists those in use."
+                f"the volume uses no service {url!r}", "", "hybrisfs kv containers --json lists those in use."
             )
         self._sign(ServiceRecord(url, in_use=False))
 
@@ -221,7 +221,7 @@ def open_upkeep(reading: Reading, receiving: Receiving, writing: Writing, mounti
     recent = RecentPuts(fs, objects.expected, objects.upkeep, sharing.device, fs.environment)
     checkup = Checkup(fs, clouds.engine, clouds.marker, ground.signals, recent, maintenance)
     checkup.minute.listen(receiving.following.look_after)
-    thinner = Thinner(fs, config.keep_versions, Pages(fs, fetcher).read)
+    thinner = Thinner(fs, config.keep_versions, Pages(fs, fetcher))
     versions = Versions(fs, ground.committer, fetcher, thinner, writing.uploads, config.name)
     unreadable = Unreadable(ground, versions, mounting)
     fetcher.unavailable.listen(unreadable.note)

@@ -26,6 +26,13 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+class KeyHolders(Protocol):
+    """What is used of `sharing.Sharing`."""
+
+    def key_holders(self) -> Members:
+        """The devices that belong to the volume, with those in reserve."""
+
+
 class GrantClouds(Protocol):
     """What is used of `dispersal.Engine`."""
 
@@ -38,13 +45,11 @@ class Grants:
     """Puts this device's grants and fetches those of others. `ensure` is for one thread, `fetch` for
     another."""
 
-    def __init__(
-        self, ring: KeyRing, volume: bytes, members: Callable[[], Members], clouds: GrantClouds
-    ) -> None:
+    def __init__(self, ring: KeyRing, volume: bytes, holders: KeyHolders, clouds: GrantClouds) -> None:
         self._ring = ring
         self._random_bytes = ring.environment.random_bytes
         self._volume = volume
-        self._members = members
+        self._holders = holders
         self._clouds = clouds
         self._given: tuple[bytes, frozenset[bytes]] | None = None
         self._given_back: set[tuple[bytes, frozenset[bytes]]] = set()
@@ -59,7 +64,7 @@ class Grants:
     def ensure(self) -> None:
         """Grant keys so that all members can read what this device seals from now on, also when this device
         knows that it is accused, because others may not know it. Raises CloudsUnavailable."""
-        newest, members = self._ring.newest, self._members()
+        newest, members = self._ring.newest, self._holders.key_holders()
         # Keys may be here before the update that tells whose removal they are the answer to.
         members = Members(key for one, key in members.public_keys.items() if one not in newest.excluded)
         epochs = [one for one in self._ring.keys.shared.epochs if one.excluded.isdisjoint(members)]
@@ -93,7 +98,7 @@ class Grants:
     def fetch(self, writer: bytes, epoch: bytes) -> bool:
         """Look for keys of an epoch that another member grants to this device. Returns whether there are new
         keys now."""
-        public = self._members().public_key(writer)
+        public = self._holders.key_holders().public_key(writer)
         if public is None:
             return False
 

@@ -236,7 +236,7 @@ class Packer:
         return None
 
     def _record(self, pack: EncodedPack, placement: bytes, numbers: dict[bytes, int]) -> None:
-        """Note where the chunks are. They are packed again if the pack may be discarded already."""
+        """Note where the chunks are. They are packed again if the pack may be deleted already."""
         if not record_pack(self._fs, self._signer, pack, placement, numbers):
             self._pack_again(numbers)
         self._signals.packed()
@@ -248,7 +248,7 @@ class Packer:
 
 
 # -- packs under way to the clouds: how they are made, and the record of where they came to be ----------
-# Equal chunks in equal order make equal packs. A pack that has been discarded, or is about to be, may be
+# Equal chunks in equal order make equal packs. A pack that has ended, or is about to, may be
 # deleted from a cloud at any time later: so no other pack ever gets its name.
 
 
@@ -256,7 +256,7 @@ _FILLER = 16  # random bytes that make a pack another one
 
 
 def is_ending(fs: FileSystem, pack: bytes) -> bool:
-    """Whether the pack has been discarded or may be soon: no share of it is to be put or moved anywhere."""
+    """Whether the pack has ended or may end soon: no share of it is to be put or moved anywhere."""
     with fs.state.transaction() as tx:
         found = tx.packs.find(pack)
         if found is None:

@@ -229,6 +229,20 @@ def test_containers(rig: Rig, run: Run) -> None:
     assert run("kv", "get", "nothing", "a/b").exit_code == 4
 
 
+def test_people_read_which_clouds_have_a_container_and_programs_what_the_log_has(
+    rig: Rig, volumes: FakeVolumes, run: Run
+) -> None:
+    place = "clouds:powerstore/0,1,2,3/1,1"
+    volumes.opened["photos"].key_values = Stored(rig, place)
+    table = run("kv", "containers", "photos").stdout.splitlines()
+    assert [line.split(maxsplit=1) for line in table] == [
+        ["CONTAINER", "METADATA"],
+        [CONTAINER, "clouds (powerstore, 4 clouds, 1 may fail or lie)"],
+    ]
+    answer = json.loads(run("kv", "containers", "photos", "--json").stdout)
+    assert answer["places"] == [{"metadata": place, "containers": [CONTAINER], "trouble": ""}]
+
+
 @pytest.mark.parametrize("words", [("photos", CONTAINER), (f"photos/{CONTAINER}",)])
 def test_a_container_is_moved(rig: Rig, run: Run, words: tuple[str, ...]) -> None:
     done = run("kv", "migrate", *words, "--metadata", "etcd://db")

@@ -399,7 +399,7 @@ def test_who_let_a_device_in_is_listed(photos: FakeVolume, run: Run) -> None:
     assert "let in by desk" in run("device", "list").stdout
 
 
-def test_whom_discarding_waits_for_is_listed(photos: FakeVolume, run: Run) -> None:
+def test_whom_garbage_collection_waits_for_is_listed(photos: FakeVolume, run: Run) -> None:
     photos.others = [{"id": "ab" * 16, "name": "den", "unanswered_since": LAST_SEEN}]
     day = moment(LAST_SEEN).split()[0]
     assert f"deleting from the clouds waits for it since {day}" in run("device", "list").stdout

@@ -141,7 +141,7 @@ class NoKeyValues:
     def forget_service(self, url: str) -> None:
         raise HybrisError("this volume has no key-value store")
 
-    def orphans(self, trusted: Callable[[], Collection[int]]) -> Orphans:
+    def orphans(self, trusted: Collection[int]) -> Orphans:
         raise HybrisError("this volume has no key-value store")
 
     def rebuild(self) -> tuple[Path, Salvaged]:

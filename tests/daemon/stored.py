@@ -61,9 +61,9 @@ class Stored(NamedTuple):
     def forget_service(self, url: str) -> None:
         raise UsageError(f"the volume uses no service {url!r}")
 
-    def orphans(self, trusted: Callable[[], Collection[int]]) -> Orphans:
+    def orphans(self, trusted: Collection[int]) -> Orphans:
         engine = self.rig.cluster.engine
-        return Orphans(self.rig.store, KEY, engine.upkeep, lambda: engine.numbers)
+        return Orphans(self.rig.store, KEY, engine.upkeep, engine.numbers)
 
     def rebuild(self) -> tuple[Path, Salvaged]:
         return Path("/state/aside"), Salvaged(same_store=True, keys=3, damaged=1)

@@ -73,7 +73,7 @@ class Places:
     def forget_service(self, url: str) -> None:
         self.silent.remove(url)
 
-    def orphans(self, trusted: Callable[[], Collection[int]]) -> Orphans:
+    def orphans(self, trusted: Collection[int]) -> Orphans:
         raise HybrisError("nobody asks for that here")
 
     def rebuild(self) -> tuple[Path, Salvaged]:
@@ -92,9 +92,14 @@ def places(page: Page, served: Daemon, volumes: FakeVolumes, tmp_path: Path) -> 
 def test_containers_come_with_where_their_metadata_are(page: Page, places: Places) -> None:
     assert page.facts(f"{URL}/containers") == {
         "places": [
-            {"metadata": "device", "containers": [CONTAINER], "trouble": ""},
-            {"metadata": ETCD, "containers": ["shared"], "trouble": ""},
-            {"metadata": SILENT, "containers": [], "trouble": f"the etcd at {SILENT} does not answer"},
+            {"metadata": "device", "containers": [CONTAINER], "trouble": "", "where": "device"},
+            {"metadata": ETCD, "containers": ["shared"], "trouble": "", "where": ETCD},
+            {
+                "metadata": SILENT,
+                "containers": [],
+                "trouble": f"the etcd at {SILENT} does not answer",
+                "where": SILENT,
+            },
         ]
     }
 

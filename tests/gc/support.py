@@ -1,4 +1,4 @@
-"""Devices of a fleet that discard packs, driven by hand; the clouds forget what is deleted from them."""
+"""Devices of a fleet that collect garbage, driven by hand; the clouds forget what is deleted from them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.merge.fleet import Device, Fleet
 from tests.surroundings import limited
 from tests.tree.rig import SEALER, SMALL_BLOCKS, TABLES, FakeClouds, small_chunks
 
-__all__ = ["Discarding", "FakeUpkeep", "check_placed", "check_shown", "cut_short", "two_devices"]
+__all__ = ["Collecting", "FakeUpkeep", "check_placed", "check_shown", "cut_short", "two_devices"]
 
 _PLACED = """
 SELECT c.number, c.id, c.length, c.segment, c.pack, c.offset, c.sealed, p.id, p.k, p.n, p.placement
@@ -81,7 +81,7 @@ class FakeUpkeep:
         return None if pack_id in self._clouds.packs else Finding("missing", "it is gone")
 
 
-class Discarding:
+class Collecting:
     """What the collector of one device is made of, as the device is now."""
 
     def __init__(self, device: Device, upkeep: FakeUpkeep | None = None) -> None:
@@ -201,6 +201,6 @@ def check_placed(device: Device, chunks: Iterable[bytes]) -> None:
             continue
         assert pack, f"nobody tells where chunk {number} is"
         name, k, n, placement = place
-        assert n, f"chunk {number} is in a pack that was discarded"
+        assert n, f"chunk {number} is in a pack that has ended"
         at = ChunkLocation(name, k, n, tuple(placement), identity, length, offset, sealed)
         assert SEALER.chunk_id(rig.clouds.open(at)) == identity

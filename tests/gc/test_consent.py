@@ -1,4 +1,4 @@
-"""Discarding by consent, step by step: who has to agree, who refuses, and what a crash leaves."""
+"""Consent to deletion, step by step: who has to agree, who refuses, and what a crash leaves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from hybrisfs.gc.limits import GcLimits
 from hybrisfs.registers.ballots import Answer, Ballot, Book, Proposal, Stage
-from tests.gc.support import Discarding, check_shown, two_devices
+from tests.gc.support import Collecting, check_shown, two_devices
 from tests.merge.fleet import Device, Fleet
 from tests.volume.test_fsck_devices import problems
 
@@ -34,8 +34,8 @@ def fleet() -> Iterator[Fleet]:
 
 def advance(device: Device) -> bool:
     """One step of a device; whether it had something to say."""
-    said = Discarding(device).step()
-    Discarding(device).dispose()
+    said = Collecting(device).step()
+    Collecting(device).dispose()
     return said
 
 
@@ -55,7 +55,7 @@ def retire(fleet: Fleet) -> bytes:
     pack = pack_of(fleet[0], b"in another pack")
     fleet[0].remove("apart")
     fleet[0].sign()
-    assert Discarding(fleet[0]).look() == 1
+    assert Collecting(fleet[0]).look() == 1
     return pack
 
 
@@ -100,7 +100,7 @@ def test_a_device_that_was_removed_meanwhile_says_nothing_more(fleet: Fleet, ste
     assert fleet[1].rig.sharing.membership.remove("ada").final
     fleet[0].receive(fleet[1].log())
     before, packs = fleet[0].log(), set(fleet.clouds.packs)
-    assert not Discarding(fleet[0]).look()
+    assert not Collecting(fleet[0]).look()
     assert not advance(fleet[0])
     assert fleet[0].log() == before and set(fleet.clouds.packs) == packs
 
@@ -142,7 +142,7 @@ def test_what_was_needed_for_a_moment_between_promise_and_agreement_is_refused(f
     renamed = fleet[1].log()
     fleet[0].remove("apart")
     fleet[0].sign()
-    assert Discarding(fleet[0]).look() == 1
+    assert Collecting(fleet[0]).look() == 1
     assert advance(fleet[0])
     fleet[0].receive(renamed)
     assert fleet[0].read("renamed") == b"in another pack"
@@ -186,7 +186,7 @@ def test_the_list_of_a_long_file_names_chunks_too(fleet: Fleet) -> None:
     fleet[0].remove("part")
     fleet[0].remove("long")
     fleet[0].sign()
-    assert Discarding(fleet[0]).look()
+    assert Collecting(fleet[0]).look()
     for _ in range(3):
         advance(fleet[0])
         logs = fleet[0].log()
@@ -226,11 +226,11 @@ def test_a_crash_between_two_steps(fleet: Fleet, steps: int) -> None:
     fleet[0].rig.commit()
     for step in range(8):
         device = fleet[step % 2]
-        Discarding(device).step()
+        Collecting(device).step()
         if step % 4 == steps:
             device.rig = device.rig.crashed()
         else:
-            Discarding(device).dispose()
+            Collecting(device).dispose()
         fleet.send(step % 2, 1 - step % 2)
     for _ in range(3):
         for device in fleet.devices:
@@ -275,9 +275,9 @@ def test_what_is_needed_is_packed_anew_and_the_others_use_it(fleet: Fleet) -> No
     pack = pack_of(fleet[0], b"small")
     fleet[0].remove("big")
     fleet.meet()
-    discarding = Discarding(fleet[0])
-    discarding.limits = GcLimits(least_dead=1)
-    assert discarding.look() >= 1
+    collecting = Collecting(fleet[0])
+    collecting.limits = GcLimits(least_dead=1)
+    assert collecting.look() >= 1
     assert pack_of(fleet[0], b"small") != pack
     for _ in range(3):
         for number in (0, 1):

@@ -14,7 +14,7 @@ from hybrisfs.registers.tree import PackedChunk, PackRecord
 from hybrisfs.registers.values import Stamp
 from hybrisfs.write.pack import is_ending
 from tests.checkpoint.test_adoption import adopt, snapshot_of
-from tests.gc.support import Discarding, check_shown, two_devices
+from tests.gc.support import Collecting, check_shown, two_devices
 from tests.gc.test_consent import advance, pack_of
 from tests.merge.fleet import Device, Fleet
 from tests.tree.rig import SEALER
@@ -90,7 +90,7 @@ def test_a_pack_that_is_said_to_be_gone_may_go_when_all_agree(fleet: Fleet) -> N
     hear(victim, Placement(pack, None, EARLY, hearsay=True))
     victim.remove("file")
     fleet.meet()
-    assert Discarding(victim).look() == 1
+    assert Collecting(victim).look() == 1
     settled(fleet)
     assert pack not in victim.rig.clouds.packs
     assert victim.rig.db.rows.execute("SELECT n, doubted FROM pack WHERE id = ?", (pack,)).fetchone() == (
@@ -104,9 +104,9 @@ def test_an_unknown_pack_that_is_said_to_be_gone_is_no_leftover(fleet: Fleet) ->
     victim = fleet[1]
     hear(victim, Placement(NOWHERE, None, EARLY, hearsay=True))
     assert is_ending(victim.rig.fs, NOWHERE)
-    assert not victim.rig.tx.packs.is_discarded(NOWHERE)
+    assert not victim.rig.tx.packs.has_ended(NOWHERE)
     victim.rig.clouds.packs[NOWHERE] = next(iter(victim.rig.clouds.packs.values()))
-    unnamed, _ = Discarding(victim).orphans.look(victim.rig.commit, 1, 0, lambda: True)
+    unnamed, _ = Collecting(victim).orphans.look(victim.rig.commit, 1, 0, lambda: True)
     assert NOWHERE in unnamed.orphans
     assert not [one for one in unnamed.leftovers if one.pack == NOWHERE]
     del victim.rig.clouds.packs[NOWHERE]
@@ -235,7 +235,7 @@ def test_hints_unpin_nothing_and_end_nothing(fleet: Fleet) -> None:
     first.rig.pack()
     fleet.meet()
     assert row(second, b"new content")[0] is None  # it is kept until it was read
-    Discarding(second).look()
+    Collecting(second).look()
     assert pack_of(second, b"new content") == pack_of(first, b"new content")
 
 
@@ -251,7 +251,7 @@ def test_a_pack_is_needed_until_the_one_that_took_its_place_was_read(fleet: Flee
         (new,) = victim.rig.db.rows.execute("SELECT number FROM pack WHERE id = ?", (NOWHERE,)).fetchone()
         chunk = record.chunks[0]
         tx.chunks.repacked(chunk.id, former, new, chunk.offset, chunk.sealed, proven=False)
-    first = Discarding(fleet[0])
+    first = Collecting(fleet[0])
     assert first.participant.propose([_number(fleet[0], pack)]) == 1
     while advance(fleet[0]):
         pass
@@ -259,7 +259,7 @@ def test_a_pack_is_needed_until_the_one_that_took_its_place_was_read(fleet: Flee
     while advance(victim):
         pass
     fleet.send(1, 0)
-    book = Discarding(victim).assembly.book()
+    book = Collecting(victim).assembly.book()
     (listed,) = book.lists
     assert book.answer(victim.key.device_id, listed.id).refused == (0,)
     settled(fleet)
@@ -283,15 +283,15 @@ def test_who_begins_with_a_checkpoint_knows_what_stands_and_no_ends(fleet: Fleet
     fleet.meet()
     fleet[0].remove("file")
     fleet.meet()
-    assert Discarding(fleet[0]).look() == 1
+    assert Collecting(fleet[0]).look() == 1
     settled(fleet)
     assert ended not in fleet.clouds.packs
     fleet[0].remove("more")
     fleet.meet()
     pack = pack_of(fleet[0], standing)
-    assert Discarding(fleet[0]).look() == 1
+    assert Collecting(fleet[0]).look() == 1
     for sender, receiver in ((0, 1), (1, 0)):
-        while Discarding(fleet[sender]).step():
+        while Collecting(fleet[sender]).step():
             pass
         fleet.send(sender, receiver)
     newcomer = Device(5, fleet.clouds, fleet[0].rig.plaintexts)
@@ -303,10 +303,10 @@ def test_who_begins_with_a_checkpoint_knows_what_stands_and_no_ends(fleet: Fleet
         adopt(newcomer, snapshots, snapshot_of(fleet[0], snapshots))
         packs = newcomer.rig.tx.packs
         assert is_ending(newcomer.rig.fs, ended)
-        assert not packs.is_discarded(ended)
+        assert not packs.has_ended(ended)
         assert packs.number_of(pack) is not None
         settled(fleet)
         newcomer.receive(fleet[0].log())
-        assert packs.is_discarded(pack)
+        assert packs.has_ended(pack)
     finally:
         newcomer.rig.abandon()

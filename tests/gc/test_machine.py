@@ -1,4 +1,4 @@
-"""Whatever programs on several devices do while packs are discarded, and however updates travel: no byte that
+"""Whatever programs on several devices do while packs are deleted, and however updates travel: no byte that
 somebody can still see is ever gone from the clouds.
 """
 
@@ -12,27 +12,27 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from hybrisfs.gc.limits import GcLimits
-from tests.gc.support import Discarding, check_shown, cut_short
+from tests.gc.support import Collecting, check_shown, cut_short
 from tests.merge.world import World
 from tests.surroundings import limited
 from tests.tree.rig import SMALL_BLOCKS, small_chunks
 
-_EXAMPLES: Final = int(os.environ.get("HYBRISFS_DISCARD_EXAMPLES", "12"))
+_EXAMPLES: Final = int(os.environ.get("HYBRISFS_GC_EXAMPLES", "12"))
 picks = st.integers(0, 30)
 few = st.integers(0, 2)
 
 
-class DiscardingWorld(World):
+class CollectingWorld(World):
     """Devices that look for packs which nobody needs, at any time and without any grace."""
 
     def collect(self, number: int) -> None:
         """Look, and propose what was found."""
-        Discarding(self.fleet[number]).look()
+        Collecting(self.fleet[number]).look()
         self._hear(number)
 
     def collect_orphans(self, number: int) -> None:
         """List the clouds, and propose what no register names."""
-        Discarding(self.fleet[number]).look_for_orphans()
+        Collecting(self.fleet[number]).look_for_orphans()
         self._hear(number)
 
     def cut_short(self, number: int) -> None:
@@ -44,10 +44,10 @@ class DiscardingWorld(World):
 
     def advance(self, number: int) -> None:
         """Answer, or end what all have agreed on; what is signed is on the clouds, and then deleted."""
-        discarding = Discarding(self.fleet[number])
-        discarding.step()
+        collecting = Collecting(self.fleet[number])
+        collecting.step()
         self.commit(number)
-        discarding.dispose()
+        collecting.dispose()
         self._hear(number)
 
     def evict(self, number: int) -> None:
@@ -64,10 +64,10 @@ class DiscardingWorld(World):
         self._check_agreement()
 
 
-class DiscardingOfMany(RuleBasedStateMachine):
+class CollectingOfMany(RuleBasedStateMachine):
     """Two or three devices."""
 
-    world_of: type[DiscardingWorld] = DiscardingWorld
+    world_of: type[CollectingWorld] = CollectingWorld
 
     @initialize(count=st.integers(2, 3))
     def begin(self, count: int) -> None:
@@ -175,10 +175,10 @@ class DiscardingOfMany(RuleBasedStateMachine):
             self.world.end()
 
 
-DiscardingOfMany.TestCase.settings = settings(
+CollectingOfMany.TestCase.settings = settings(
     max_examples=_EXAMPLES,
     stateful_step_count=50,
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
-TestDiscardingOfMany = DiscardingOfMany.TestCase
+TestCollectingOfMany = CollectingOfMany.TestCase

@@ -9,7 +9,7 @@ import pytest
 from hybrisfs.dispersal.errors import Finding
 from hybrisfs.dispersal.share import share_name
 from hybrisfs.write.pack import is_ending, record_packs
-from tests.gc.support import Discarding, check_shown, cut_short, two_devices
+from tests.gc.support import Collecting, check_shown, cut_short, two_devices
 from tests.merge.fleet import Device, Fleet
 from tests.volume.test_fsck_devices import problems
 
@@ -43,14 +43,14 @@ def orphan(fleet: Fleet) -> bytes:
 
 
 def advance(device: Device) -> bool:
-    said = Discarding(device).step()
-    Discarding(device).dispose()
+    said = Collecting(device).step()
+    Collecting(device).dispose()
     return said
 
 
 def refused(device: Device) -> set[int]:
     """What a device says that it needs of what is proposed."""
-    book = Discarding(device).assembly.book()
+    book = Collecting(device).assembly.book()
     return {index for one in book.lists for index in book.answer(device.key.device_id, one.id).refused}
 
 
@@ -65,7 +65,7 @@ def confer(fleet: Fleet, rounds: int = 4) -> None:
 
 def test_what_an_upload_has_left_is_deleted_when_all_agree(fleet: Fleet) -> None:
     pack = orphan(fleet)
-    assert Discarding(fleet[1]).look_for_orphans() == 1
+    assert Collecting(fleet[1]).look_for_orphans() == 1
     assert advance(fleet[1])  # promised
     assert not advance(fleet[1])
     assert pack in fleet.clouds.packs
@@ -79,7 +79,7 @@ def test_what_an_upload_has_left_is_deleted_when_all_agree(fleet: Fleet) -> None
 
 def test_who_packs_the_same_meanwhile_makes_another_pack(fleet: Fleet) -> None:
     pack = orphan(fleet)
-    assert Discarding(fleet[1]).look_for_orphans() == 1
+    assert Collecting(fleet[1]).look_for_orphans() == 1
     fleet[0].receive(fleet[1].log())
     fleet[0].sign()  # it has not answered yet, but it knows
     assert not fleet[0].rig.db.rows.execute("SELECT 1 FROM pack WHERE id = ?", (pack,)).fetchone()
@@ -89,7 +89,7 @@ def test_who_packs_the_same_meanwhile_makes_another_pack(fleet: Fleet) -> None:
 
 def test_who_has_put_it_on_record_before_it_knew_refuses(fleet: Fleet) -> None:
     pack = orphan(fleet)
-    assert Discarding(fleet[1]).look_for_orphans() == 1
+    assert Collecting(fleet[1]).look_for_orphans() == 1
     fleet[0].sign()
     assert fleet[0].rig.db.rows.execute("SELECT 1 FROM pack WHERE id = ?", (pack,)).fetchone()
     fleet[0].receive(fleet[1].log())
@@ -104,7 +104,7 @@ def test_an_upload_that_is_under_way_is_not_recorded_once_the_proposal_is_known(
     """The pack was put before the device heard of the proposal, and is to be recorded after it has."""
     pack = orphan(fleet)
     encoded = fleet.clouds.packs[pack]
-    assert Discarding(fleet[1]).look_for_orphans() == 1
+    assert Collecting(fleet[1]).look_for_orphans() == 1
     rig = fleet[0].rig
     fleet[0].receive(fleet[1].log())
     placed = [(encoded, bytes(range(encoded.n)))]
@@ -116,34 +116,34 @@ def test_an_upload_that_is_under_way_is_not_recorded_once_the_proposal_is_known(
 def test_shares_that_come_after_the_end_of_their_pack_are_deleted(fleet: Fleet) -> None:
     pack = orphan(fleet)
     encoded = fleet.clouds.packs[pack]
-    assert Discarding(fleet[1]).look_for_orphans() == 1
+    assert Collecting(fleet[1]).look_for_orphans() == 1
     confer(fleet)
     assert pack not in fleet.clouds.packs
     fleet.clouds.packs[pack] = encoded  # a put that was under way all the time
     for device in fleet.devices:
         fleet.clouds.packs[pack] = encoded
-        assert Discarding(device).look_for_orphans() == 0
-        Discarding(device).dispose()
+        assert Collecting(device).look_for_orphans() == 0
+        Collecting(device).dispose()
         assert pack not in fleet.clouds.packs
 
 
 def test_young_ones_are_left_alone(fleet: Fleet) -> None:
-    discarding, hour = Discarding(fleet[1]), 3_600_000_000_000
+    collecting, hour = Collecting(fleet[1]), 3_600_000_000_000
     pack = orphan(fleet)
     for now, due in ((10 * hour, False), (12 * hour, True)):
-        unnamed, sightings = discarding.orphans.look(fleet[1].rig.commit, now, 2 * hour, lambda: True)
+        unnamed, sightings = collecting.orphans.look(fleet[1].rig.commit, now, 2 * hour, lambda: True)
         assert (pack in unnamed.orphans) is due
         assert unnamed.young == (0 if due else fleet.clouds.packs[pack].n)
-        discarding.orphans.remember(fleet[1].rig.tx, sightings)
+        collecting.orphans.remember(fleet[1].rig.tx, sightings)
 
 
 def test_a_cloud_that_makes_up_names_gains_nothing(fleet: Fleet) -> None:
-    discarding = Discarding(fleet[1])
-    unnamed, _ = discarding.orphans.look(fleet[1].rig.commit, 1 << 62, 0, lambda: True)
+    collecting = Collecting(fleet[1])
+    unnamed, _ = collecting.orphans.look(fleet[1].rig.commit, 1 << 62, 0, lambda: True)
     seen = unnamed.orphans.pop(orphan(fleet))
     made_up = bytes(32)
     unnamed.orphans[made_up] = seen._replace(pack=made_up)
-    assert discarding.orphans.proven(unnamed, 100) == ([], [])
+    assert collecting.orphans.proven(unnamed, 100) == ([], [])
 
 
 # -- single shares --------------------------------------------------------------------------------
@@ -198,11 +198,11 @@ class Strays:
         self.at = 2, share_name(self.pack, 1)
         self.clouds.objects.add(self.at)
 
-    def discarding(self, number: int) -> Discarding:
-        return Discarding(self.fleet[number], self.clouds)  # type: ignore[arg-type]
+    def collecting(self, number: int) -> Collecting:
+        return Collecting(self.fleet[number], self.clouds)  # type: ignore[arg-type]
 
     def step(self, number: int) -> bool:
-        return self.discarding(number).step()
+        return self.collecting(number).step()
 
     def confer(self, rounds: int = 4) -> None:
         for _ in range(rounds):
@@ -230,7 +230,7 @@ def strays() -> Iterator[Strays]:
 
 
 def test_a_share_that_a_cloud_got_in_vain_is_deleted_when_all_agree(strays: Strays) -> None:
-    assert strays.discarding(0).look_for_orphans() == 1
+    assert strays.collecting(0).look_for_orphans() == 1
     while strays.step(0):
         pass
     assert strays.at in strays.clouds.objects
@@ -242,7 +242,7 @@ def test_a_share_that_a_cloud_got_in_vain_is_deleted_when_all_agree(strays: Stra
 
 def test_a_share_that_somebody_has_placed_there_is_kept(strays: Strays) -> None:
     """The other device has just moved it there; the proposer has not heard of it."""
-    assert strays.discarding(0).look_for_orphans() == 1
+    assert strays.collecting(0).look_for_orphans() == 1
     assert strays.record(1, b"\0\2")
     strays.fleet[1].receive(strays.fleet[0].log())
     assert strays.step(1)
@@ -252,7 +252,7 @@ def test_a_share_that_somebody_has_placed_there_is_kept(strays: Strays) -> None:
 
 
 def test_nobody_places_a_share_where_it_is_to_be_deleted(strays: Strays) -> None:
-    assert strays.discarding(0).look_for_orphans() == 1
+    assert strays.collecting(0).look_for_orphans() == 1
     strays.fleet[1].receive(strays.fleet[0].log())
     assert not strays.record(1, b"\0\2")
     assert strays.record(1, b"\2\1")  # another share may go there
@@ -262,7 +262,7 @@ def test_nobody_places_a_share_where_it_is_to_be_deleted(strays: Strays) -> None
 
 
 def test_the_promise_stands_until_the_cloud_says_that_it_is_done(strays: Strays) -> None:
-    assert strays.discarding(0).look_for_orphans() == 1
+    assert strays.collecting(0).look_for_orphans() == 1
     strays.clouds.away.add(2)
     strays.fleet[1].receive(strays.fleet[0].log())
     strays.confer()
@@ -276,9 +276,9 @@ def test_the_promise_stands_until_the_cloud_says_that_it_is_done(strays: Strays)
 
 def test_the_last_good_share_is_never_deleted(strays: Strays) -> None:
     strays.clouds.bad.add((1, share_name(strays.pack, 1)))
-    assert strays.discarding(0).look_for_orphans() == 0
+    assert strays.collecting(0).look_for_orphans() == 0
     strays.clouds.bad.clear()
-    assert strays.discarding(0).look_for_orphans() == 1
+    assert strays.collecting(0).look_for_orphans() == 1
     strays.clouds.bad.add((1, share_name(strays.pack, 1)))
     strays.fleet[1].receive(strays.fleet[0].log())
     strays.confer()
@@ -286,17 +286,17 @@ def test_the_last_good_share_is_never_deleted(strays: Strays) -> None:
 
 
 def test_a_cloud_that_is_away_holds_up_its_own_shares_only(strays: Strays) -> None:
-    """Packs are discarded meanwhile, and nobody may name what that cloud may delete late."""
+    """Packs are deleted meanwhile, and nobody may name what that cloud may delete late."""
     strays.fleet[0].write("gone", b"gone content")
     strays.fleet.meet()
-    assert strays.discarding(0).look_for_orphans() == 1
+    assert strays.collecting(0).look_for_orphans() == 1
     strays.clouds.away.add(2)
     strays.fleet[1].receive(strays.fleet[0].log())
     strays.confer()
     strays.fleet[0].remove("gone")
     strays.fleet.meet()
-    assert strays.discarding(0).look() == 1
-    assert strays.discarding(0).look_for_orphans() == 0  # it stands already
+    assert strays.collecting(0).look() == 1
+    assert strays.collecting(0).look_for_orphans() == 0  # it stands already
     strays.confer(8)
     ended = "SELECT count(*) FROM pack WHERE n = 0"
     assert [strays.fleet[one].rig.db.rows.execute(ended).fetchone() for one in range(2)] == [(1,), (1,)]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from hybrisfs.registers.tree import Content, Run, content_key
-from tests.gc.support import Discarding
+from tests.gc.support import Collecting
 from tests.merge.fleet import Fleet
 from tests.tree.rig import SEALER
 
@@ -34,7 +34,7 @@ def test_a_list_that_is_none_does_not_stop_garbage_collection(fleet: Fleet) -> N
     honest.sign()
     honest.remove("garbage")
     honest.sign()
-    found = Discarding(honest).find()
+    found = Collecting(honest).find()
     assert len(found.empty) == 1
     with pytest.raises(OSError, match="Input/output error"):
         honest.read("long")
@@ -45,4 +45,4 @@ def test_a_list_that_cannot_be_read_stops_it(fleet: Fleet) -> None:
     honest = fleet[0]
     honest.rig.journal.fail(OSError(errno.EIO, "the disk is broken"))
     with pytest.raises(OSError, match="the disk is broken"):
-        Discarding(honest).find()
+        Collecting(honest).find()

@@ -1,9 +1,9 @@
-"""Discarding where a device only reads: it is asked like any other, and nobody answers what it proposed."""
+"""Garbage collection where a device only reads: it is asked like any other, and nobody answers it."""
 
 from __future__ import annotations
 
 from hybrisfs.members.roles import Role
-from tests.gc.support import Discarding
+from tests.gc.support import Collecting
 from tests.gc.test_consent import advance, fleet, pack_of, retire
 from tests.merge.fleet import NAMES, Fleet
 
@@ -37,13 +37,13 @@ def test_nobody_answers_what_a_device_had_proposed_before_it_only_read(fleet: Fl
     fleet.send(0, 1)
     advance(fleet[1])
     make_reader(fleet, 1, 0)
-    assert not Discarding(fleet[1]).assembly.book().lists
+    assert not Collecting(fleet[1]).assembly.book().lists
     assert not advance(fleet[1])
     fleet.send(1, 0)
-    assert not Discarding(fleet[0]).step()
-    assert not Discarding(fleet[0]).assembly.may_propose
+    assert not Collecting(fleet[0]).step()
+    assert not Collecting(fleet[0]).assembly.may_propose
     assert pack_of(fleet[1], b"in another pack") == pack and pack in fleet.clouds.packs
-    assert Discarding(fleet[1]).assembly.is_lowest and not Discarding(fleet[0]).assembly.is_lowest
+    assert Collecting(fleet[1]).assembly.is_lowest and not Collecting(fleet[0]).assembly.is_lowest
 
 
 def test_another_looks_after_what_a_reader_had_packed(fleet: Fleet) -> None:
@@ -51,12 +51,12 @@ def test_another_looks_after_what_a_reader_had_packed(fleet: Fleet) -> None:
     fleet.send(1, 0)
     fleet[1].remove("apart")
     fleet[1].sign()
-    assert Discarding(fleet[1]).look() == 1
+    assert Collecting(fleet[1]).look() == 1
 
 
-def test_a_reader_has_nothing_discarded(fleet: Fleet) -> None:
+def test_a_reader_has_nothing_deleted(fleet: Fleet) -> None:
     make_reader(fleet, 1, 0)
     fleet.send(1, 0)
-    collector = Discarding(fleet[0])
+    collector = Collecting(fleet[0])
     assert collector.find() is not None
     assert not collector.assembly.may_propose and collector.assembly.may_sign

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from hybrisfs.gc.find import References
-from tests.gc.support import Discarding
+from tests.gc.support import Collecting
 from tests.merge.fleet import Device, Fleet
 from tests.surroundings import limited
 from tests.tree.rig import SMALL_BLOCKS, small_chunks
@@ -32,7 +32,7 @@ def needed(device: Device) -> list[bytes]:
     device.rig.commit()
     found = []
     with device.rig.db.snapshot() as snapshot:
-        references = References(snapshot, Discarding(device).pages)
+        references = References(snapshot, Collecting(device).pages)
         for (pack,) in snapshot.execute("SELECT number FROM pack"):
             for number in references.of(pack).chunks:
                 row = snapshot.execute("SELECT id FROM chunk WHERE number = ?", (number,)).fetchone()

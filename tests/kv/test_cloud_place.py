@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hybrisfs.api.key_value import Place
 from hybrisfs.errors import UsageError
 from hybrisfs.kv.cloud_place import CloudPlace, is_on_clouds
 from hybrisfs.quorums.thresholds import PASIS, POWERSTORE, Thresholds
@@ -64,6 +65,26 @@ def test_what_cannot_be(wish: str, clouds: int, why: str) -> None:
 def test_what_no_correct_device_writes_into_the_log(url: str) -> None:
     with pytest.raises(UsageError):
         CloudPlace.parse(url)
+
+
+@pytest.mark.parametrize(
+    ("wish", "clouds", "f", "shown"),
+    [
+        ("clouds", 4, 1, "clouds (powerstore, 4 clouds, 1 may fail or lie)"),
+        ("clouds:powerstore", 7, 2, "clouds (powerstore, 7 clouds, 2 may fail or lie)"),
+        ("clouds:pasis,b=0", 3, 1, "clouds (pasis, 3 clouds, 1 may fail, none may lie)"),
+        ("clouds:pasis,b=1", 7, 2, "clouds (pasis, 7 clouds, 2 may fail, 1 of these may lie)"),
+    ],
+)
+def test_people_read_how_many_clouds_there_are_and_what_these_may_do(
+    wish: str, clouds: int, f: int, shown: str
+) -> None:
+    assert Place(CloudPlace.wished(wish, range(clouds), f).url, [], "").shown == shown
+
+
+@pytest.mark.parametrize("place", ["device", "log", "clouds:later/1,2", "etcds://db1,db2/kv?names=sealed"])
+def test_other_places_are_shown_as_they_are(place: str) -> None:
+    assert Place(place, [], "").shown == place
 
 
 @given(st.text(max_size=60))

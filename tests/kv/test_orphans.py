@@ -21,7 +21,7 @@ from tests.kv.rig import CONTAINER, KEY, Rig
 
 def orphans(rig: Rig, store: DeviceStore | None = None) -> Orphans:
     engine = rig.cluster.engine
-    return Orphans(store or rig.store, KEY, engine.upkeep, lambda: engine.numbers)
+    return Orphans(store or rig.store, KEY, engine.upkeep, engine.numbers)
 
 
 def restore(rig: Rig, backup: Path) -> None:

@@ -41,7 +41,7 @@ placements = st.builds(
 @given(st.lists(placements, max_size=12), st.sets(st.sampled_from(_IDS)), st.booleans())
 @settings(max_examples=_EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 def test_at_once_is_like_one_by_one(told: list[Placement], named: set[bytes], condemned: bool) -> None:
-    """*named*: chunks that a file here names already; *condemned*: the first pack may be discarded soon."""
+    """*named*: chunks that a file here names already; *condemned*: the first pack may be deleted soon."""
     rigs = [Rig(), Rig()]
     try:
         for rig in rigs:

@@ -2,7 +2,7 @@
 hold then.
 
 What is as in the real thing: signing, the log, registers, epochs and their grants, heads and segments on
-clouds, discarding with everybody's consent, room that is made. What is not: packs are on clouds that neither
+clouds, deletion with everybody's consent, room that is made. What is not: packs are on clouds that neither
 lie nor fail; which clouds there are follows from no register, and there are no signposts; nothing is mounted
 or mirrored; chunks are sealed with one key.
 """
@@ -26,7 +26,7 @@ from hybrisfs.registers.values import Stamp
 from hybrisfs.settings.config import DEFAULT_DELETION_SHARE
 from sync import DecodeError, Members
 from sync.log import most_branches
-from tests.gc.support import Discarding
+from tests.gc.support import Collecting
 from tests.merge.fleet import Device, member_of
 from tests.simulation.turncoat import Turncoat
 
@@ -81,8 +81,8 @@ class Badness:
             devices = self._chance.sample(range(simulation.count), count)
             self._turns = [(simulation.seconds * self._chance.uniform(0.1, 0.8), one) for one in devices]
         self._count = len(self._turns)
-        self.discards = bool(self._turns) and simulation.liar is None and self._chance.random() < 0.6
-        """Whether devices discard what nobody needs; then none is restored from a backup."""
+        self.collects = bool(self._turns) and simulation.liar is None and self._chance.random() < 0.6
+        """Whether devices delete what nobody needs; then none is restored from a backup."""
         self._removes = self._chance.random() < 0.7
         self._large = self._chance.random() < 0.1
         self._unpacked: dict[int, _Unpacked] = {}
@@ -103,7 +103,7 @@ class Badness:
         yield _MISBEHAVE_EVERY, self._misbehave
         yield _EVICT_EVERY, self._evict
         yield _HOLD_EVERY, self._hold_uploads
-        if self.discards:
+        if self.collects:
             yield _COLLECT_EVERY, self._collect
             yield _ADVANCE_EVERY, self._advance
         if self._removes:
@@ -260,16 +260,16 @@ class Badness:
     def _collect(self) -> None:
         number = self._chance.choice(self._simulation.honest)
         self._simulation.note(f"{number} looks for what nobody needs")
-        Discarding(self._simulation.world.fleet[number]).look()
+        Collecting(self._simulation.world.fleet[number]).look()
         self._simulation.world.received(number)
 
     def _advance(self) -> None:
         number = self._chance.choice(self._simulation.honest)
-        self._simulation.note(f"{number} answers what others propose to discard")
-        discarding = Discarding(self._simulation.world.fleet[number])
-        discarding.step()
+        self._simulation.note(f"{number} answers what others propose to delete")
+        collecting = Collecting(self._simulation.world.fleet[number])
+        collecting.step()
         self._simulation.world.commit(number)
-        discarding.disposer.run(lambda: True)
+        collecting.disposer.run(lambda: True)
         self._simulation.world.received(number)
 
     def _remove_somewhere(self) -> None:

@@ -8,11 +8,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, cast
 
 from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
+from hybrisfs.exchange.following import Following
 from hybrisfs.gc.disposal import Orphans
 from hybrisfs.gc.rewrite import NeededOrphans
 from hybrisfs.members.epochs import grant_name
 from hybrisfs.parts import HeadSources, open_checkpointing, open_shipping
-from hybrisfs.sharing.following import Following
 from hybrisfs.write.grants import Grants
 from sync import Head, VersionVector
 from tests.gc.support import FakeUpkeep
@@ -30,8 +30,8 @@ class Courier:
     def __init__(self, rig: Rig, clouds: Clouds) -> None:
         self.rig = rig
         self._clouds = clouds
-        self.grants = Grants(rig.ring, VOLUME, rig.sharing.key_holders, cast("Any", clouds))
-        self._following = Following(rig.core, cast("Any", clouds), self)
+        self.grants = Grants(rig.ring, VOLUME, rig.sharing, cast("Any", clouds))
+        self._following = Following(rig.local, cast("Any", clouds), self)
         self.puller = self._following.puller
         self.linked: Courier | None = None  # the device that can be asked directly
         self.at_hand: Mapping[bytes, bytes] = {}
@@ -40,13 +40,13 @@ class Courier:
         """Those that this device has asked for."""
         self._announced: Counter[VersionVector] = Counter()  # by what had been accepted
         snapshots = LocalSnapshots(rig.directory / "checkpoints", SEALER, rig.environment)
-        self.checkpointer = open_checkpointing(rig.core, snapshots, clouds, clouds, self).checkpointer
+        self.checkpointer = open_checkpointing(rig.local, snapshots, clouds, clouds, self).checkpointer
         self.checkpointer.news.listen(self._announce)
         upkeep = FakeUpkeep(rig.clouds)
         self._orphans = Orphans(rig.fs, cast("Any", upkeep), upkeep)
         self._needed = NeededOrphans(rig.fs, upkeep, rig.clouds, rig.signals)
         source = HeadSources(self.puller, self.checkpointer, rig.sharing.agreement)
-        shipping = open_shipping(rig.core, rig.fetcher, rig.links, self, self.puller, source)
+        shipping = open_shipping(rig.local, rig.fetcher, rig.links, self, self.puller, source)
         self._relayer, self._shipper = shipping.relayer, shipping.shipper
 
     # -- the clouds, as the shipper takes them -----------------------------------------------------

@@ -342,7 +342,7 @@ def _packs_rewritten(forger: Forger) -> list[Write]:
 
 
 def _votes(forger: Forger) -> list[Write]:
-    """Consent to everything, and a proposal to discard everything."""
+    """Consent to everything, and a proposal to delete everything."""
     key, random = forger.key.device_id, forger.random
     proposals = [(one, record) for one, record in forger.heard.records(b"d")]
     packs = [one[1:] for one in forger.heard.keys(b"k")]

@@ -353,7 +353,7 @@ class Simulation:
     def _restore(self, device: int) -> None:
         """It goes on from its backup; what it signed since is somewhere, with its chunks, and comes back."""
         others = [other for other in self.honest if other != device]
-        if not self.world.has_backup(device) or not others or self.badness.discards:
+        if not self.world.has_backup(device) or not others or self.badness.collects:
             return
         if self._times_restored[device] == _MOST_RESTORED:
             return

@@ -145,7 +145,7 @@ CALLS: dict[str, Callable[[Store], object]] = {
     "rely_on_spares": lambda store: store.chunks.rely_on_spares(HERE, gone=True),
     "set_aside": lambda store: store.chunks.set_aside(HERE),
     "take_back": lambda store: store.chunks.take_back(HERE),
-    "discard_pack": lambda store: store.chunks.discard_pack(bytes([HERE]), 1, b"branch"),
+    "end_pack": lambda store: store.chunks.end_pack(bytes([HERE]), 1, b"branch"),
     "forget": lambda store: store.chunks.forget([store.number]),
     "forget_local": lambda store: store.chunks.forget_local([store.segment]),
     "forget_clean": lambda store: store.chunks.forget_clean(store.segment, store.pinned),

@@ -495,11 +495,17 @@ def test_containers_on_the_clouds_are_shown_and_need_enough_of_these(opened: Ope
     page = opened.page
     page.set_viewport_size({"width": 1280, "height": 900})
     # As a daemon would that has four clouds.
-    there = {"metadata": "clouds:powerstore/0,1,2,3/1,1", "containers": ["locks"], "trouble": ""}
+    there = {
+        "metadata": "clouds:powerstore/0,1,2,3/1,1",
+        "containers": ["locks"],
+        "trouble": "",
+        "where": "clouds (powerstore, 4 clouds, 1 may fail or lie)",
+    }
     page.route("**/api/volumes/*/containers", _telling("places", there))
     _show(page, "kv")
     expect(page.get_by_role("heading", name="On the clouds")).to_be_visible(timeout=_PATIENCE)
     expect(page.get_by_role("button", name="Keys of locks")).to_be_visible()
+    expect(page.get_by_text("without a server: clouds (powerstore, 4 clouds,")).to_be_visible()
     for width in (1280, 360):
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -521,7 +527,12 @@ def test_containers_on_the_clouds_are_shown_and_need_enough_of_these(opened: Ope
 def test_containers_are_made_and_services_forgotten(opened: Opened, machines: Pair) -> None:
     page = opened.page
     # As a daemon would whose volume has used an etcd that does not answer now.
-    silent = {"metadata": _ETCD, "containers": [], "trouble": "the etcd does not answer: timed out"}
+    silent = {
+        "metadata": _ETCD,
+        "where": _ETCD,
+        "containers": [],
+        "trouble": "the etcd does not answer: timed out",
+    }
     page.route("**/api/volumes/*/containers", _telling("places", silent))
     _show(page, "kv")
     name = f"drawer <i> {'x' * 200}"

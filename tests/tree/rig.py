@@ -24,14 +24,14 @@ from hybrisfs.dispersal.pack import ChunkLocation, EncodedPack, Redundancy
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.exchange.links import Links
 from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import EpochKeys, SharedKeys, VolumeKeys
+from hybrisfs.local_parts import open_local_parts
 from hybrisfs.parts import open_publishing, open_reading
 from hybrisfs.receive.take import unprepared
 from hybrisfs.settings.config import DEFAULT_DELETION_SHARE
 from hybrisfs.sharing.awaited_log import AwaitedLog
-from hybrisfs.sharing.core import open_core
-from hybrisfs.sharing.links import Links
 from hybrisfs.state.database import Database
 from hybrisfs.state.journal import RESERVE, Journal, JournalLimits
 from hybrisfs.state.schema import ROOT_INO
@@ -289,7 +289,7 @@ class Rig:
         self.namer = _Namer(self.plaintexts)
         self.ring = KeyRing(VolumeKeys(_SECRETS, device), environment=environment)
         awaited_log = AwaitedLog(self.directory, environment)
-        self.core = core = open_core(
+        self.local = local = open_local_parts(
             self.db,
             self.journal,
             self.namer,
@@ -299,8 +299,8 @@ class Rig:
             DEFAULT_DELETION_SHARE,
             unprepared,
         )
-        self.fs, self.signals, self.state = core.fs, core.signals, core.fs.state
-        self.sharing, self.committer = core.sharing, core.committer
+        self.fs, self.signals, self.state = local.fs, local.signals, local.fs.state
+        self.sharing, self.committer = local.sharing, local.committer
         with self.state.transaction() as self.tx:
             self.updates = self.tx.updates
             self.registers = self.tx.registers
@@ -308,11 +308,11 @@ class Rig:
         self.shown: list[Change] = []
         self.fs.shown.listen(self.shown.extend)
         self.links = AskedLinks()
-        self.reading = open_reading(core, self.clouds, self.clouds, self.links)
+        self.reading = open_reading(local, self.clouds, self.clouds, self.links)
         self.fetcher, self.room = self.reading.fetcher, self.reading.room
         self.chunker = _Chunker(self.fs, self.fetcher)
         self.packs = PackMaker(sealer, TABLES, Redundancy(1, 2), self.clouds)
-        publishing = open_publishing(core, self.chunker, self.fetcher, self.packs, InlineExecutor())
+        publishing = open_publishing(local, self.chunker, self.fetcher, self.packs, InlineExecutor())
         self.publisher, self.packer = publishing.publisher, publishing.packer
 
     # -- programs --------------------------------------------------------------------------------

@@ -10,11 +10,11 @@ import pytest
 from hybrisfs.gc.limits import GcLimits
 from hybrisfs.versions.retention import DAY_NS, DEFAULT_RETENTION, RetentionRule
 from hybrisfs.versions.thinning import Thinner
-from tests.gc.support import Discarding
+from tests.gc.support import Collecting
 from tests.merge.fleet import Device, Fleet
 from tests.tree.rig import SMALL_BLOCKS, small_chunks
 from tests.versions.support import SECOND, Clock, past_tree
-from tests.versions.test_discarding import check_kept
+from tests.versions.test_kept_versions import check_kept
 
 LONG = random.Random(0).randbytes(23_000)  # of so many chunks that lists of them are chunks, too
 OFF = RetentionRule(0, 0, 0, 0)
@@ -32,18 +32,18 @@ def confer(fleet: Fleet, clock: Clock) -> None:
     clock.tick()  # a proposal is told from an earlier one by its time
     for device in fleet.devices:
         device.rig.commit()
-        Discarding(device).look()
+        Collecting(device).look()
     for _ in range(6):
         fleet.meet()
         for device in fleet.devices:
             device.rig.commit()
-            Discarding(device).step()
-            Discarding(device).dispose()
+            Collecting(device).step()
+            Collecting(device).dispose()
 
 
 def thin(device: Device, rule: RetentionRule, now: int) -> int:
     device.rig.commit()
-    gone = Thinner(device.rig.fs, rule, Discarding(device).pages.read).thin(now)
+    gone = Thinner(device.rig.fs, rule, Collecting(device).pages).thin(now)
     device.rig.commit()
     return gone
 

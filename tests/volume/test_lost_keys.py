@@ -52,7 +52,7 @@ def warnings(device: Device) -> list[str]:
 
 def clean(device: Device, *, former: bool = False) -> int:
     key_values, maintenance = device.volume.key_values, device.volume.maintenance
-    return key_values.orphans(maintenance.trusted).delete(former=former)[1]
+    return key_values.orphans(maintenance.trusted()).delete(former=former)[1]
 
 
 def test_a_cloud_goes_after_damaged_metadata_were_rebuilt(device: Device) -> None:

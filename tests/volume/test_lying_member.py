@@ -25,7 +25,7 @@ from sync import Write
 from tests.system.deadline import until
 from tests.tree.unlocked import unlocked
 from tests.volume.device import NAME, Device, Second
-from tests.volume.test_discard import collect, noise, packs, remove
+from tests.volume.test_garbage import collect, noise, packs, remove
 
 MIB: Final = 1 << 20
 NOWHERE: Final = bytes(range(32))  # a pack that nobody has made
@@ -33,7 +33,7 @@ NOWHERE: Final = bytes(range(32))  # a pack that nobody has made
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[tuple[Device, Second]]:
-    """Two devices; the first discards at once what nobody needs. Nothing is done in the background for it."""
+    """Two devices; the first deletes at once what nobody needs. Nothing is done in the background for it."""
     with ExitStack() as stack:
         first = Device(tmp_path, limits=[GcLimits(step_seconds=3600.0)])
         stack.callback(first.close)

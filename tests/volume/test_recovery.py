@@ -62,8 +62,8 @@ def test_nobody_waits_for_a_kit_and_it_is_no_device(first: First, second: Second
         assert bytes.fromhex(kit) in device.volume.sharing.key_holders()
         with pytest.raises(UsageError, match="is no device"):
             device.volume.remove_device(kit)
-    discards = first.volume.collector.collect(lambda stage, done, total: None, dry_run=True).as_dict()
-    assert kit not in str(discards)
+    collected = first.volume.collector.collect(lambda stage, done, total: None, dry_run=True).as_dict()
+    assert kit not in str(collected)
 
 
 def test_a_removed_device_gets_no_kit_renewed_and_the_kit_has_the_new_keys(

@@ -1,10 +1,11 @@
-"""Devices whose credentials may not delete: what all have agreed to discard goes by another that may."""
+"""Devices whose credentials may not delete: what all have agreed to delete goes by another that may."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from backends.s3 import S3Store
+from hybrisfs.dispersal.share import parse_share_name
 from hybrisfs.gc.limits import GcLimits
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.versions.retention import parse_retention
@@ -23,7 +25,7 @@ from tests.system.deadline import until
 from tests.volume.bucket_device import First, Other, everything, keeping_buckets, wait_for
 from tests.volume.device import NAME, Device
 from tests.volume.test_compaction import AT_ONCE, rewrite
-from tests.volume.test_discard import collect, noise, remove
+from tests.volume.test_garbage import collect, noise, remove
 
 MIB = 1 << 20
 
@@ -41,28 +43,30 @@ def urls(server: Server) -> list[str]:
 
 @pytest.fixture
 def ordinary(tmp_path: Path, urls: list[str]) -> Iterator[First]:
-    """A device that discards at once what nobody needs, but may not delete."""
+    """A device that proposes at once to delete what nobody needs, but may not delete."""
     with ExitStack() as stack:
-        device = First(tmp_path / "ordinary", urls, 1, 1, limits=[GcLimits(step_seconds=0.05)])
+        soon = GcLimits(step_seconds=0.05, later_seconds=0.5)  # also when a busy machine is late with a chunk
+        device = First(tmp_path / "ordinary", urls, 1, 1, limits=[soon])
         stack.callback(device.close)
         hurry(device)
         yield device
 
 
 def hurry(device: Device) -> None:
-    """Have it discard at once, and keep no versions."""
+    """Have it propose deletion at once, and keep no versions."""
     device.close()
     config = VolumeConfig.load(device.home, NAME)
     dataclasses.replace(config, discard_hours=0, keep_versions=parse_retention("off")).save(device.home)
     device.reopen()
 
 
-def shares(urls: list[str]) -> int:
+def shares(urls: list[str]) -> dict[bytes, int]:
+    """How many clouds have a share of each pack. One may get it late, in vain, when another one was slow."""
     stores = [S3Store(url, FixedCredentials(ORDINARY)) for url in urls]
-    count = sum(len(everything(store, "packs/")) for store in stores)
+    names = [parse_share_name(name) for store in stores for name in everything(store, "packs/")]
     for store in stores:
         store.close()
-    return count
+    return Counter(name[0] for name in names if name is not None)
 
 
 def deletions(device: Device) -> int:
@@ -70,18 +74,20 @@ def deletions(device: Device) -> int:
     return sum(one.counters.delete for one in device.volume.engine.traffic())
 
 
-def states(device: Device) -> set[object]:
+def troubles(device: Device) -> list[str]:
+    """What is amiss with its clouds; that they are slow, on a busy machine, is not."""
     clouds = device.volume.status().clouds
     assert isinstance(clouds, list)
-    return {one.state for one in clouds}
+    amiss = [one for one in clouds if one.state != "ok"]
+    return [f"{one.state}: {one.reason}" for one in amiss if "in its usual time" not in one.reason]
 
 
-def discard(device: Device, urls: list[str]) -> int:
-    """Write a file and discard it; how many shares it had."""
+def write_and_remove(device: Device, urls: list[str]) -> set[bytes]:
+    """Write a file, remove it and collect garbage; the packs that it was in."""
     before = shares(urls)
     device.write("gone", noise(2, 3 * MIB))
     device.sync()
-    made = shares(urls) - before
+    made = set(shares(urls)).difference(before)
     remove(device, "gone")
     device.sync()
     collect(device)
@@ -89,10 +95,9 @@ def discard(device: Device, urls: list[str]) -> int:
 
 
 def test_what_may_not_be_deleted_is_noted_and_no_trouble_of_a_cloud(ordinary: First, urls: list[str]) -> None:
-    made = discard(ordinary, urls)
-    assert made >= 2
-    assert shares(urls) == made
-    assert states(ordinary) == {"ok"}
+    made = write_and_remove(ordinary, urls)
+    assert made and all(shares(urls)[pack] >= 2 for pack in made)
+    assert troubles(ordinary) == []
     status = ordinary.volume.status()
     assert status.undeletable
     assert any("for a device that may delete" in one for one in status.notices)
@@ -102,7 +107,7 @@ def test_what_may_not_be_deleted_is_noted_and_no_trouble_of_a_cloud(ordinary: Fi
 
 
 def test_a_refused_deletion_is_not_asked_for_again_and_again(ordinary: First, urls: list[str]) -> None:
-    discard(ordinary, urls)
+    write_and_remove(ordinary, urls)
     requests = deletions(ordinary)
     disposer = ordinary.volume.collector._disposer
     assert disposer.run(lambda: True) == 0
@@ -113,12 +118,12 @@ def test_a_refused_deletion_is_not_asked_for_again_and_again(ordinary: First, ur
 def test_another_device_deletes_it(tmp_path: Path, server: Server, ordinary: First, urls: list[str]) -> None:
     ordinary.write("kept", noise(1, MIB))
     ordinary.sync()
-    kept = shares(urls)
+    kept = set(shares(urls))
     keeper = Other(tmp_path / "keeper", ordinary, server.secrets)
     try:
         wait_for(keeper, "kept")
         hurry(keeper)
-        made = discard(ordinary, urls)
+        made = write_and_remove(ordinary, urls)
 
         def refused() -> bool:
             for one in (ordinary.volume, keeper.volume):
@@ -126,17 +131,19 @@ def test_another_device_deletes_it(tmp_path: Path, server: Server, ordinary: Fir
             return bool(ordinary.volume.status().undeletable)
 
         until(refused, "all to agree, and the clouds to refuse")
-        assert shares(urls) == kept + made
+        assert made and all(shares(urls)[pack] >= 2 for pack in made)
         keeper.volume.thinner.thin(time.time_ns())
 
         def is_gone() -> bool:
+            keeper.volume.signals.look_around()
             collect(keeper)
-            return shares(urls) == kept
+            return made.isdisjoint(shares(urls))
 
         until(is_gone, "the other device to delete it")
-        collect(ordinary)
+        assert kept <= set(shares(urls))
+        until(lambda: not collect(ordinary).undeletable, "the first device to see that it is gone")
         assert ordinary.volume.status().undeletable == 0
-        assert states(ordinary) == states(keeper) == {"ok"}
+        assert troubles(ordinary) == troubles(keeper) == []
         assert ordinary.read("kept") == noise(1, MIB)
     finally:
         keeper.close()
@@ -190,6 +197,6 @@ def test_old_segments_and_checkpoints_of_one_that_may_not_delete_go_as_well(
         assert checkpoint_name(parts[-1]) in listed("checkpoints/")
         assert len(listed("checkpoints/")) <= 3 * len(parts)
         for device in (ordinary, keeper):
-            assert states(device) == {"ok"}
+            assert troubles(device) == []
             report = device.volume.maintenance.scrub(100.0, lambda stage, done, total: None).facts()
             assert report.wrong == 0, report.problems

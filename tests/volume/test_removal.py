@@ -9,12 +9,12 @@ from unittest import mock
 import pytest
 
 from hybrisfs.errors import HybrisError, UsageError
+from hybrisfs.exchange.following import Following
 from hybrisfs.keys import EpochKeys
 from hybrisfs.members.epochs import encode_grant, epoch_key, given_to, open_grant
 from hybrisfs.members.members import Member
 from hybrisfs.members.removal import Stance, encode_vote, vote_key
 from hybrisfs.members.roles import Role
-from hybrisfs.sharing.following import Following
 from sync import Members, decode_signed_header
 from tests.merge.fleet import Device, Fleet
 from tests.tree.rig import VOLUME
@@ -85,7 +85,7 @@ def test_what_a_removal_asks_for_is_done_after_a_crash(fleet: Fleet) -> None:
     ada.rig.commit()
     ada.rig = ada.rig.reopen()
     assert not ada.rig.ring.is_fit
-    following = Following(ada.rig.core, cast("Any", None), cast("Any", None))
+    following = Following(ada.rig.local, cast("Any", None), cast("Any", None))
     following.look_after()
     assert not ada.rig.ring.is_fit, "what it wrote before may be on the clouds, if it is a backup"
     with mock.patch.object(following, "has_looked", lambda: True):

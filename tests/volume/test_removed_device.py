@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from hybrisfs.exchange.following import Following
 from hybrisfs.members.epochs import epoch_key
 from hybrisfs.settings.config import VolumeConfig
-from hybrisfs.sharing.following import Following
 from tests.volume.device import ALONE, NAME, Device, Second
 from tests.volume.recovery_rig import Second as Another
 from tests.volume.recovery_rig import has, waits

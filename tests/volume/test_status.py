@@ -16,7 +16,7 @@ def test_a_fork_is_told_of_for_a_week() -> None:
     assert not notices_of(devices, 107 * DAY)
 
 
-def test_who_never_agrees_to_a_discard_is_named_after_a_week() -> None:
+def test_who_never_agrees_to_a_deletion_is_named_after_a_week() -> None:
     ghost = device_of(id="ab" * 16, name="old phone", unanswered_since=100 * DAY)
     tardy = device_of(id="cd" * 16, name="den (cdcdcdcd)", unanswered_since=90 * DAY, last_seen=90 * DAY)
     assert not notices_of([ghost, device_of()], 106.9 * DAY)

@@ -14,7 +14,7 @@ from hybrisfs.gc.limits import GcLimits
 from tests.system.deadline import until
 from tests.tree.unlocked import unlocked
 from tests.volume.device import Device, Second
-from tests.volume.test_discard import noise
+from tests.volume.test_garbage import noise
 
 CONTENT = noise(7, 3 << 20)
 

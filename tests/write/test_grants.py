@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 from unittest import mock
@@ -50,9 +50,19 @@ class Clouds:
             raise CloudsUnavailable(name, {"cloud": str(error)}) from error
 
 
+@dataclass
+class Holders:
+    """Who has the keys, for now."""
+
+    members: Members
+
+    def key_holders(self) -> Members:
+        return self.members
+
+
 def member(clouds: Clouds, device: DeviceKey, members: Members = AFTER) -> tuple[Grants, KeyRing]:
     ring = KeyRing(VolumeKeys(FIRST.shared, device), environment=SYSTEM)
-    return Grants(ring, VOLUME, lambda: members, clouds), ring
+    return Grants(ring, VOLUME, Holders(members), clouds), ring
 
 
 def begin(ring: KeyRing) -> None:
@@ -108,7 +118,7 @@ def test_the_keys_of_a_later_epoch_do_not_go_along_with_those_of_an_earlier_one(
     ring.exclude([gone.device_id])
     ring.add([replace(later, number=0), earlier])
     assert ring.newest == earlier
-    Grants(ring, VOLUME, lambda: BEFORE, clouds).ensure()
+    Grants(ring, VOLUME, Holders(BEFORE), clouds).ensure()
     removed, old = member(clouds, C, BEFORE)
     assert removed.fetch(B.device_id, earlier.id)
     assert old.find(later.id) is None
@@ -143,9 +153,9 @@ def test_whoever_is_accused_grants_the_keys_that_it_uses() -> None:
 
 def test_a_grant_is_put_once_for_an_epoch_and_those_who_are_members() -> None:
     clouds = Clouds()
-    members = [AFTER]
+    members = Holders(AFTER)
     ring = KeyRing(VolumeKeys(FIRST.shared, A), environment=SYSTEM)
-    grants = Grants(ring, VOLUME, lambda: members[0], clouds)
+    grants = Grants(ring, VOLUME, members, clouds)
     grants.ensure()
     assert clouds.puts == 0, "the first epoch is handed on by pairing"
     begin(ring)
@@ -157,7 +167,7 @@ def test_a_grant_is_put_once_for_an_epoch_and_those_who_are_members() -> None:
     grants.ensure()
     assert clouds.puts == 1
     late = DeviceKey.generate()
-    members[0] = Members([A.public, B.public, late.public], [C.public])
+    members.members = Members([A.public, B.public, late.public], [C.public])
     grants.ensure()
     assert clouds.puts == 2
     newcomer, new_ring = member(clouds, late)
@@ -166,19 +176,19 @@ def test_a_grant_is_put_once_for_an_epoch_and_those_who_are_members() -> None:
 
 def test_a_cloud_that_is_late_with_a_grant_is_no_liar() -> None:
     """One that was put again for a device that came since has not reached it yet."""
-    members, late = [AFTER], DeviceKey.from_seed(bytes([4]) * 32)
+    members, late = Holders(AFTER), DeviceKey.from_seed(bytes([4]) * 32)
     with Cluster(1, 1, 3) as cluster:
         ring = KeyRing(VolumeKeys(FIRST.shared, A), environment=SYSTEM)
-        grants = Grants(ring, VOLUME, lambda: members[0], cluster.engine)
+        grants = Grants(ring, VOLUME, members, cluster.engine)
         begin(ring)
         grants.ensure()
         before = dict(cluster.stores[0].objects)
-        members[0] = Members([A.public, B.public, late.public], [C.public])
+        members.members = Members([A.public, B.public, late.public], [C.public])
         grants.ensure()
         slow = cluster.stores[cluster.asked_first(range(3), MAX_GRANT)]
         slow.objects |= before
         new_ring = KeyRing(VolumeKeys(FIRST.shared, late), environment=SYSTEM)
-        newcomer = Grants(new_ring, VOLUME, lambda: members[0], cluster.engine)
+        newcomer = Grants(new_ring, VOLUME, members, cluster.engine)
         assert newcomer.fetch(A.device_id, SECOND.id) and new_ring.find(SECOND.id) == SECOND
         assert "get" in slow.requests
         assert cluster.states() == {}
@@ -193,5 +203,5 @@ def test_keys_that_cannot_be_stored_are_not_used(tmp_path: Path) -> None:
     full = mock.Mock(side_effect=OSError(28, "No space left"))
     broken = Environment(fsync=full, fdatasync=full)
     other = KeyRing(VolumeKeys(FIRST.shared, B), path=tmp_path / "keys.json", environment=broken)
-    assert not Grants(other, VOLUME, lambda: AFTER, clouds).fetch(A.device_id, SECOND.id)
+    assert not Grants(other, VOLUME, Holders(AFTER), clouds).fetch(A.device_id, SECOND.id)
     assert other.find(SECOND.id) is None

@@ -11,8 +11,8 @@ import pytest
 
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.environment import Environment, Limits
+from hybrisfs.exchange.links import Links
 from hybrisfs.parts import Shipping, open_shipping
-from hybrisfs.sharing.links import Links
 from hybrisfs.write.publish import ChunkLimits
 from hybrisfs.write.relay import (
     _AWAIT_SECONDS,
@@ -67,7 +67,7 @@ class Post:
 
     def _shipping(self, device: Device) -> Shipping:
         rig = device.rig
-        return open_shipping(rig.core, rig.fetcher, self.links, PutAll(self.put), self, Unknown())
+        return open_shipping(rig.local, rig.fetcher, self.links, PutAll(self.put), self, Unknown())
 
     def restart(self, device: Device) -> None:
         device.rig = device.rig.reopen()

@@ -57,7 +57,7 @@ class Log:
         self.rig = rig
         self.clouds = PutAll(self.put)
         unknown = Unknown()
-        shipping = open_shipping(rig.core, rig.fetcher, rig.links, self.clouds, unknown, unknown)
+        shipping = open_shipping(rig.local, rig.fetcher, rig.links, self.clouds, unknown, unknown)
         self.shipper = shipping.shipper
 
     def put(self, name: str, data: bytes) -> tuple[int, ...]:

@@ -7,11 +7,11 @@ from collections.abc import Collection
 from typing import Final
 
 from hybrisfs.api.devices import Device
+from hybrisfs.local_parts import LocalParts
 from hybrisfs.read.freshness import Freshness
 from hybrisfs.receive.pull import CloudReader, GrantSource, Puller, Sightings
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.sharing.agreement import clock_doubts
-from hybrisfs.sharing.core import Core
 from hybrisfs.sharing.sharing import shown_vector
 from hybrisfs.stages import IDLE, Pause
 from hybrisfs.topic import Topic
@@ -27,20 +27,20 @@ _LOOK_AGAIN: Final = 1.0  # seconds
 class Following:
     """Of one volume. Its methods may be called from any thread."""
 
-    def __init__(self, core: Core, clouds: CloudReader, grants: GrantSource) -> None:
-        fs, sharing = core.fs, core.sharing
+    def __init__(self, local: LocalParts, clouds: CloudReader, grants: GrantSource) -> None:
+        fs, sharing = local.fs, local.sharing
         self._fs = fs
         self._sharing = sharing
-        self._signals = core.signals
+        self._signals = local.signals
         self._grants = grants
         self._monotonic = fs.environment.monotonic
         self._time_ns = fs.environment.time_ns
         self.puller: Final = Puller(
             clouds,
             sharing.volume,
-            core.ring.segments,
+            local.ring.segments,
             sharing.device,
-            core.signals,
+            local.signals,
             sharing,
             Sightings(fs.state),
             grants,

@@ -1,6 +1,6 @@
 """The direct way between the devices of a volume: what links ask of the volume, and when there are any.
 
-What the volume asks of its links is in `hybrisfs.sharing.links`.
+What the volume asks of its links is in `hybrisfs.exchange.links`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from blake3 import blake3
 
 from hybrisfs.checkpoint.checkpointer import Checkpointer
 from hybrisfs.errors import HybrisError
+from hybrisfs.exchange.following import Following
+from hybrisfs.exchange.links import Links
+from hybrisfs.local_parts import LocalParts
 from hybrisfs.peers.settings import PeerCallbacks, PeerSettings
-from hybrisfs.sharing.core import Core
-from hybrisfs.sharing.following import Following
-from hybrisfs.sharing.links import Links
 from sync import (
     Action,
     DecodeError,
@@ -44,18 +44,18 @@ class Peering:
 
     def __init__(
         self,
-        core: Core,
+        local: LocalParts,
         settings: PeerSettings,
         links: Links,
         following: Following,
         checkpointer: Checkpointer,
     ) -> None:
         """*checkpointer* answers about checkpoints."""
-        self._core = core
-        self._fs = core.fs
-        self._sharing = core.sharing
-        self._ring = core.ring
-        self._signals = core.signals
+        self._local = local
+        self._fs = local.fs
+        self._sharing = local.sharing
+        self._ring = local.ring
+        self._signals = local.signals
         self._settings = settings
         self._links = links
         self._following = following
@@ -96,7 +96,7 @@ class Peering:
         secret = blake3(_SECRET, key=self._ring.keys.first.metadata).digest()
         identity = PeerIdentity(self._sharing.volume, self._ring.keys.device, secret)
         callbacks = PeerCallbacks(
-            new_exchange=lambda device: _DurableExchange(self._core, self._checkpointer),
+            new_exchange=lambda device: _DurableExchange(self._local, self._checkpointer),
             receive_updates=self._receive,
             receive_beacon=self._hear,
             raise_alarm=self._raise_alarm,
@@ -175,12 +175,12 @@ class _DurableExchange:
     """The exchange over one link. What it sends is durable here before it goes: a device that forgot an
     update which others know would write another one in its place."""
 
-    def __init__(self, core: Core, checkpointer: Checkpointer) -> None:
-        self._fs = core.fs
-        self._committer = core.committer
+    def __init__(self, local: LocalParts, checkpointer: Checkpointer) -> None:
+        self._fs = local.fs
+        self._committer = local.committer
         self._checkpointer = checkpointer
-        self._agreement = core.sharing.agreement
-        with core.fs.state.transaction() as tx:
+        self._agreement = local.sharing.agreement
+        with local.fs.state.transaction() as tx:
             self._exchange = Exchange(tx.updates, self._state_hash, checkpointer.root)
 
     def _state_hash(self) -> bytes | None:

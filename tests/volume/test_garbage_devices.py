@@ -24,12 +24,12 @@ from hybrisfs.volume.volume import Volume
 from sync import DeviceKey
 from tests.system.deadline import until
 from tests.volume.device import NAME, Device
-from tests.volume.test_discard import collect, noise, packs, remove
+from tests.volume.test_garbage import collect, noise, packs, remove
 
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[tuple[Device, Home]]:
-    """A device that discards at once what nobody needs, and the home of another, which is off."""
+    """A device that deletes at once what nobody needs, and the home of another, which is off."""
     with ExitStack() as stack:
         first = Device(tmp_path, limits=[GcLimits(step_seconds=0.05)])
         stack.callback(first.close)

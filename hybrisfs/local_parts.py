@@ -1,4 +1,7 @@
-"""The first part of a volume to open: what works on its state alone."""
+"""The parts of a volume that open first: what works on this disk alone, without clouds and links.
+
+The rest of a volume opens on top of them: see `hybrisfs.parts` and `hybrisfs.volume.opening`.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,11 @@ from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.versions.contents import forget_lost
 
-__all__ = ["Core", "open_core"]
+__all__ = ["LocalParts", "open_local_parts"]
 
 
 @dataclass(frozen=True)
-class Core:
+class LocalParts:
     """State, tree, and what is shared with other devices: no cloud, no link, no face, no thread."""
 
     ring: KeyRing
@@ -32,7 +35,7 @@ class Core:
     committer: Committer
 
 
-def open_core(
+def open_local_parts(
     database: Database,
     journal: Journal,
     namer: ChunkNamer,
@@ -41,7 +44,7 @@ def open_core(
     awaited_log: AwaitedLog,
     deletion_share: float,
     upcoming: Upcoming,
-) -> Core:
+) -> LocalParts:
     """*owner*: user and group of what other devices make. The rest: see `Sharing`."""
     state = State(database, journal, namer, ring.keys.device)
     signals = Signals(database.environment)
@@ -51,4 +54,4 @@ def open_core(
         tx.chunks.dropped.listen(forget_lost)
         sharing = Sharing(tx, fs, ring, signals, deletion_share, awaited_log, upcoming)
     fs.changes.begun.listen(signals.changes_made)
-    return Core(ring, signals, fs, sharing, Committer(fs, signals))
+    return LocalParts(ring, signals, fs, sharing, Committer(fs, signals))

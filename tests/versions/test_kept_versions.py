@@ -1,4 +1,4 @@
-"""Whatever programs do while packs are discarded: no byte of a version that somebody keeps is ever gone."""
+"""Whatever programs do while packs are deleted: no byte of a version that somebody keeps is ever gone."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from hybrisfs.state.versions import kept_contents
 from hybrisfs.versions.contents import chunks_of_page, named_chunks
 from hybrisfs.versions.retention import DEFAULT_RETENTION, RetentionRule
 from hybrisfs.versions.thinning import Thinner
-from tests.gc.support import Discarding, check_placed
-from tests.gc.test_machine import DiscardingOfMany, DiscardingWorld
+from tests.gc.support import Collecting, check_placed
+from tests.gc.test_machine import CollectingOfMany, CollectingWorld
 from tests.merge.fleet import Device
 
-_EXAMPLES: Final = int(os.environ.get("HYBRISFS_DISCARD_EXAMPLES", "6"))
+_EXAMPLES: Final = int(os.environ.get("HYBRISFS_GC_EXAMPLES", "6"))
 _OFF: Final = RetentionRule(0, 0, 0, 0)
 
 
 def check_kept(device: Device) -> None:
     """The bytes of all versions that the device keeps are on the clouds, or here and on their way."""
-    pages = Discarding(device).pages
+    pages = Collecting(device).pages
     for (value,) in list(kept_contents(device.rig.db.rows)):
         chunks, are_lists = named_chunks(value)
         check_placed(device, chunks)
@@ -33,7 +33,7 @@ def check_kept(device: Device) -> None:
                 check_placed(device, chunks_of_page(pages.read(page)))
 
 
-class KeepingWorld(DiscardingWorld):
+class KeepingWorld(CollectingWorld):
     """Devices that keep versions, each for as long as it likes."""
 
     def thin(self, number: int, rule: RetentionRule) -> None:
@@ -41,7 +41,7 @@ class KeepingWorld(DiscardingWorld):
         device = self.fleet[number]
         self.commit(number)
         try:
-            Thinner(device.rig.fs, rule, Discarding(device).pages.read).thin(device.rig.environment.time_ns())
+            Thinner(device.rig.fs, rule, Collecting(device).pages).thin(device.rig.environment.time_ns())
         except ChunkUnavailable:
             return  # a list of chunks cannot be had now
         self.commit(number)
@@ -55,7 +55,7 @@ class KeepingWorld(DiscardingWorld):
         return None  # each keeps what it likes
 
 
-class KeepingOfMany(DiscardingOfMany):
+class KeepingOfMany(CollectingOfMany):
     """The same with versions."""
 
     world_of = KeepingWorld

@@ -1,0 +1,1 @@
+"""How an open volume exchanges updates with other devices: through the clouds, and over direct links."""
