@@ -259,18 +259,24 @@ def _register_forget(
 
 def _callback(channel: Channel, handler: Handler, encode: Encoder, name: str) -> Callable[..., None]:
     """The C callback for one kind of request; it answers, whatever happens in the handler."""
+    cpu = channel.callers_cpu
 
     def callback(handle: int, *arguments: Any) -> None:
         request = Request(channel, handle, encode)
         try:
             answer = handler(request, *arguments)
+            channel.answers_later = answer is LATER
             if answer is not LATER:
+                cpu.begin_to_send()
                 request.answer_in_loop(answer)
         except OSError as error:
+            cpu.begin_to_send()
             _refuse(request, error.errno or errno.EIO, name)
         except BaseException:  # noqa: BLE001 - libfuse cannot take an exception
             _log.exception("an exception in the handler of %s", name)
             _refuse(request, errno.EIO, name)
+        finally:
+            cpu.end_sending()
 
     return callback
 

@@ -13,6 +13,7 @@ from threading import Condition
 from typing import Any, Final, Protocol
 from weakref import WeakValueDictionary
 
+from hybrisfs.fuse.callers_cpu import CallersCpu
 from hybrisfs.fuse.library import InterruptFunction, Library
 from hybrisfs.fuse.records import Buffer, held
 
@@ -44,9 +45,21 @@ class Channel:
     reach it: `enter` refuses those, and `close` waits for the ones on their way.
     """
 
-    __slots__ = ("_answering", "_changed", "_open", "context", "fail", "interrupts", "send", "send_briefly")
+    __slots__ = (
+        "_answering",
+        "_changed",
+        "_open",
+        "answers_later",
+        "callers_cpu",
+        "context",
+        "fail",
+        "interrupts",
+        "send",
+        "send_briefly",
+    )
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: Library, callers_cpu: CallersCpu) -> None:
+        self.callers_cpu = callers_cpu
         self.send_briefly: Callable[[int, bytes, int], int] = library.brief.fuse_reply_buf
         self.send: Callable[[int, bytes | int | None, int], int] = library.waiting.fuse_reply_buf
         self.fail: Callable[[int, int], int] = library.brief.fuse_reply_err
@@ -56,6 +69,8 @@ class Channel:
         self._changed = Condition()
         self._open = True
         self._answering = 0
+        self.answers_later = False
+        """Whether the loop has left the answer to the last request to another thread."""
 
     def enter(self) -> bool:
         """Announce an answer from outside the loop; False: the session has gone."""

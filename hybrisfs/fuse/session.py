@@ -6,6 +6,7 @@ import ctypes
 import errno
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from ctypes import c_char_p
 from pathlib import Path
@@ -15,8 +16,10 @@ from typing import Any
 import hybrisfs.fuse.mounting as mounting
 import hybrisfs.fuse.records as c
 from hybrisfs.fuse.callbacks import low_level_ops
+from hybrisfs.fuse.callers_cpu import CallersCpu, LinuxScheduler
 from hybrisfs.fuse.errors import FuseError
 from hybrisfs.fuse.library import Arguments, ConnectionInfo, DataBuffer, Library, libfuse
+from hybrisfs.fuse.loop import serve
 from hybrisfs.fuse.operations import Operations
 from hybrisfs.fuse.request import Channel
 
@@ -43,8 +46,9 @@ _NOTHING_TO_DO = frozenset({errno.ENOENT, errno.ENOTDIR})  # the kernel does not
 class MountedSession:
     """One mount: `mount`, then `run` in a thread of its own until it is unmounted, then `close`.
 
-    The process must not touch its own mount in a thread that holds a lock a handler needs. No signal handler
-    is installed. The main thread is no place for `run`: there Ctrl-C would only fail a request.
+    The process must not touch its own mount in a thread that holds a lock a handler needs. One of these is
+    the interpreter's, which is held while a process starts, until that has closed its descriptors. No signal
+    handler is installed. The main thread is no place for `run`: there Ctrl-C would only fail a request.
     """
 
     def __init__(
@@ -68,7 +72,9 @@ class MountedSession:
         self._library = libfuse()
         self._capabilities = capabilities
         self._limits = (max_write, max_readahead, max_background)
-        self._channel = Channel(self._library)
+        self._channel = Channel(
+            self._library, CallersCpu(LinuxScheduler.of_this_process(), time.perf_counter)
+        )
         # What C keeps pointers to must live as long as the session.
         self._table = low_level_ops(self._library, operations, self._channel, self._negotiate)
         self._session: int | None = None
@@ -118,11 +124,11 @@ class MountedSession:
         if not self._running.acquire(blocking=False):
             raise FuseError(None, f"{self.mountpoint} is being served already")
         try:
-            result = self._library.waiting.fuse_session_loop(session)
+            serve(self._library, session, self._channel, self._limits[0])
+        except OSError as error:
+            raise FuseError(error.errno, f"serving {self.mountpoint} failed: {error.strerror}") from error
         finally:
             self._running.release()
-        if result < 0:
-            raise FuseError(-result, f"serving {self.mountpoint} failed: {os.strerror(-result)}")
 
     def unmount(self, *, lazy: bool = False) -> None:
         """Unmount, which ends `run`. From any thread, but never from a handler.

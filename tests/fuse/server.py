@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,7 +59,9 @@ class Server:
         user: int | None = None,
     ) -> None:
         self.mountpoint = mountpoint
-        self._log = (mountpoint.parent / f"{mountpoint.name}.log").open("w+")
+        # Not beside the mount point, which may be in a mount that this process serves: it holds the
+        # interpreter's lock until the new process has closed its descriptors, and closing one is a request.
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - `_end` closes it
         self.process = subprocess.Popen(
             [
                 sys.executable,

@@ -8,6 +8,7 @@ import gc
 import logging
 import sys
 import threading
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,6 +16,7 @@ from typing import Any, cast
 import pytest
 
 from hybrisfs.fuse import request as module
+from hybrisfs.fuse.callers_cpu import CallersCpu
 from hybrisfs.fuse.library import Library
 from hybrisfs.fuse.records import size_answer
 from hybrisfs.fuse.request import Channel, Request
@@ -51,7 +53,7 @@ def library() -> FakeLibrary:
 
 @pytest.fixture
 def channel(library: FakeLibrary) -> Channel:
-    return Channel(cast("Library", library))
+    return Channel(cast("Library", library), CallersCpu(None, time.monotonic))
 
 
 def identity(answer: Any) -> Any:
