@@ -114,6 +114,34 @@ def test_a_request_that_was_late_and_then_answered_costs_a_cloud_nothing_for_lon
     assert ranking.order([1, 2], "put", SMALL, {}) == [1, 2]
 
 
+def test_of_clouds_that_were_not_seen_for_long_those_come_first_that_were_quick() -> None:
+    ranking, clock = make()
+    ranking.observe(1, "get", SMALL, 0.9)
+    ranking.observe(2, "get", SMALL, 0.1)
+    clock.now += 700
+    assert ranking.order([1, 2], "get", SMALL, {}) == [2, 1]
+
+
+def test_requests_of_one_class_are_compared_as_if_they_were_of_one_size() -> None:
+    """A cloud that is asked for two things at a time carries more at a time, and is no slower for that."""
+    ranking, _ = make()
+    for _ in range(9):
+        ranking.observe(1, "get", 2 * LARGE, 1.0)
+        ranking.observe(2, "get", LARGE, 0.7)
+    assert ranking.order([1, 2], "get", LARGE, {}) == [1, 2]
+
+
+def test_round_trip_and_bandwidth_follow_from_requests_of_other_sizes() -> None:
+    """Cloud 1 is near and narrow, cloud 2 far and wide. Nothing large has been asked for so far."""
+    ranking, _ = make()
+    for _ in range(9):
+        for size in (SMALL, MIDDLE, 10 * MIDDLE):
+            ranking.observe(1, "get", size, 0.01 + size / 5e6)
+            ranking.observe(2, "get", size, 0.20 + size / 25e6)
+    assert ranking.order([1, 2], "get", MIDDLE, {}) == [1, 2]
+    assert ranking.order([1, 2], "get", LARGE, {}) == [2, 1]
+
+
 def test_what_was_observed_long_ago_does_not_speak_for_or_against_a_cloud() -> None:
     ranking, clock = make()
     for _ in range(9):
