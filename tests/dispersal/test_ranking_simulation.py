@@ -22,6 +22,7 @@ from tests.dispersal.fakes import FakeClock
 SIZES = (100_000, 1_000_000, 8_000_000)
 SEEDS = int(os.environ.get("HYBRISFS_RANKING_SEEDS", "60"))
 ROUNDS = 60
+AT_WORST = 2.0  # as a part of what would be possible, whatever the seed
 COUNTED = 10  # rounds after which a start is over
 
 
@@ -179,7 +180,7 @@ def _losses(make: Callable[[int], World], seeds: int) -> dict[tuple[Operation, i
 
 
 @pytest.mark.parametrize(
-    ("make", "usually", "at_worst"),
+    ("make", "usually", "mostly"),
     [
         (fair, 0.05, 0.6),
         (bad_luck, 0.05, 0.9),
@@ -190,16 +191,17 @@ def _losses(make: Callable[[int], World], seeds: int) -> dict[tuple[Operation, i
     ids=lambda value: getattr(value, "__name__", None),
 )
 def test_little_is_lost_against_knowledge_of_the_truth(
-    make: Callable[[int], World], usually: float, at_worst: float
+    make: Callable[[int], World], usually: float, mostly: float
 ) -> None:
-    """`usually`: on the average of all starts; `at_worst`: in any, as a part of what would be possible."""
+    """`usually`: on the average of all starts; `mostly`: in 99 of 100; as parts of what is possible."""
     for (operation, size), losses in _losses(make, SEEDS).items():
         if make is stalling and operation == "put":
             continue  # a cloud that answers no reads had better get no writes, either: the oracle is wrong
         average, (worst, seed) = mean(lost for lost, _ in losses), losses[0]
         print(f"{make.__name__} {operation} {size}: {average:.3f}, at worst {worst:.3f} (seed {seed})")
         assert average <= usually, f"{operation} {size}"
-        assert worst <= at_worst, f"{operation} {size}, seed {seed}"
+        assert losses[len(losses) // 100][0] <= mostly, f"{operation} {size}, seed {seed}"
+        assert worst <= AT_WORST, f"{operation} {size}, seed {seed}"
 
 
 def test_what_finding_out_costs_is_bounded() -> None:
