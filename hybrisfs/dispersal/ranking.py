@@ -29,6 +29,10 @@ so that of clouds that take it about as quickly those get it that also return it
 reads cannot even be derived the second term is 0. A cloud of which nothing is known, or nothing recent, is
 tried first.
 
+Reads that are under way at a time share a line. What a cloud has yet to move for others, l bytes, comes
+first: e(s + l) - e(s) is added to h. So each is asked of the cloud where it will be over first, and reads
+side by side get what all lines carry together. A cloud of which nothing is known is tried by one at a time.
+
 A cloud that had bad luck, or has become fast, would not be asked again for long. So others are *explored*:
 each has a credit of seconds for each kind of request. It begins with the time of two requests, and grows with
 each request by its share of 1/32 of its time; a cloud is asked instead of the last that would be when its
@@ -45,6 +49,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from statistics import median
 from typing import Literal, TypeAlias
 
@@ -212,25 +217,29 @@ class Ranking:
         penalties: Mapping[int, int],
         *,
         asked: int = 0,
+        loads: Mapping[int, int] | None = None,
     ) -> list[int]:
         """Return the clouds, the best first: least penalties, then unknown or not seen for long, then best
         ranked.
 
         `asked`: so many of the first will be, for a request of this size. Then the last of these is another
         one that is as healthy now and then, to find out about it; each order adds to what that may cost.
+        `loads`: bytes by cloud that it has to move before.
         """
+        queues = loads or {}
 
         def key(cloud: int) -> tuple[int, float, float, int]:
-            penalty = penalties.get(cloud, 0)
+            penalty, load = penalties.get(cloud, 0), queues.get(cloud, 0)
             expected = self._expected(cloud, operation, size)
             if expected is None:
-                return penalty, -1.0, 0.0, cloud
+                return penalty, inf if load else -1.0, float(load), cloud
+            queue = expected * (self._stretch(cloud, operation, size, load) - 1)
             known = self._estimates.get((cloud, operation, size_class(size)))
-            if known is not None and not self._is_fresh(known):
+            if known is not None and not self._is_fresh(known) and not load:
                 return penalty, -1.0, expected, cloud
-            hoped = expected * (_DERIVED_HOPE if known is None else known.hope)
+            hoped = queue + expected * (_DERIVED_HOPE if known is None else known.hope)
             reads = _READ_WEIGHT * (self._hoped(cloud, "get", size) or 0.0) if operation == "put" else 0.0
-            return penalty, reads + hoped, expected, cloud
+            return penalty, reads + hoped, queue + expected, cloud
 
         keys = sorted(map(key, clouds))
         order = [cloud for *_, cloud in keys]
@@ -242,13 +251,15 @@ class Ranking:
             usual = max(expected for _, _, expected, _ in keys[:asked])
             worst = max(penalty for penalty, *_ in keys[:asked])
             rivals = [cloud for penalty, *_, cloud in keys[asked:] if penalty <= worst]
-            explored = self._explored(rivals, operation, size, usual)
+            explored = self._explored(rivals, operation, size, usual, queues)
             if explored is not None:
                 order.remove(explored)
                 order.insert(asked - 1, explored)
         return order
 
-    def _explored(self, rivals: list[int], operation: Operation, size: int, usual: float) -> int | None:
+    def _explored(
+        self, rivals: list[int], operation: Operation, size: int, usual: float, loads: Mapping[int, int]
+    ) -> int | None:
         """The rival about which to find out more with this request, which takes `usual` seconds without it.
 
         Each has a credit, for each kind of request: its share of `TimerBounds.explored` of the time of such
@@ -258,7 +269,8 @@ class Ranking:
         for cloud in rivals:
             kind = cloud, operation, size_class(size)
             credit = self._credits.get(kind, _FIRST_CREDIT * share) + share / len(rivals)
-            price = self._price(cloud, operation, size) - usual
+            seconds = self._price(cloud, operation, size)
+            price = seconds * self._stretch(cloud, operation, size, loads.get(cloud, 0)) - usual
             if 0 <= price <= credit:
                 self._credits[kind] = 0.0
                 return cloud
@@ -272,6 +284,15 @@ class Ranking:
         if known is not None and known.overdue >= known.usual:
             return self._usual(cloud, operation, size) + known.overdue
         return self._expected(cloud, operation, size) or 0.0
+
+    def _stretch(self, cloud: int, operation: Operation, size: int, load: int) -> float:
+        """How many times as long a request takes that begins behind so many bytes."""
+        if not load:
+            return 1.0
+        alone, behind = (self._on_line(cloud, operation, size, before) for before in (0, load))
+        if alone and behind:
+            return behind / alone
+        return (size + load + _PER_TRIP) / (size + _PER_TRIP)
 
     def _is_fresh(self, estimate: _Estimate) -> bool:
         return estimate.seen > self._clock() - _STALE_AFTER
@@ -297,11 +318,12 @@ class Ranking:
             return known.usual * (size + _PER_TRIP) / (known.size + _PER_TRIP)
         return self._derived(cloud, operation, wanted, hopefully=True)
 
-    def _on_line(self, cloud: int, operation: Operation, size: int) -> float | None:
-        """What a request of this size takes if each takes a round trip and a time for each byte.
+    def _on_line(self, cloud: int, operation: Operation, size: int, load: int = 0) -> float | None:
+        """What a request of this size, behind *load* bytes, takes if each takes a round trip and a time for
+        each byte.
 
         Both follow from the usual requests of all size classes by least squares of relative errors, those
-        nearest in size weighing most. None when there are too few classes or `size` is far beyond them.
+        nearest in size weighing most. None when there are too few classes or all this is far beyond them.
         """
         wanted = size_class(size)
         found = [
@@ -311,7 +333,8 @@ class Ranking:
             and one.usual > one.overdue
             and (number == wanted or self._is_fresh(one))
         ]
-        if len(found) < 2 or size > _FARTHEST * found[-1][1].size:
+        total = size + load
+        if len(found) < 2 or total > _FARTHEST * found[-1][1].size:
             return None
         trips = mixed = byte_times = trip_sum = byte_sum = 0.0
         for number, one in found:
@@ -328,8 +351,8 @@ class Ranking:
         a = (trip_sum * byte_times - byte_sum * mixed) / divisor
         b = (byte_sum * trips - trip_sum * mixed) / divisor
         if a < 0:
-            return size * byte_sum / byte_times
-        return trip_sum / trips if b < 0 else a + b * size
+            return total * byte_sum / byte_times
+        return trip_sum / trips if b < 0 else a + b * total
 
     def _derived(
         self, cloud: int, operation: Operation, wanted: int, *, hopefully: bool = False
