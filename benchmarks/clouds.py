@@ -3,6 +3,9 @@
 Experiment 1: how long PUT and GET take through our engine, with whole copies (k=1) and erasure coding (k=2),
 beside each single cloud through its own SDK. Experiment 2: GET while the fastest cloud tampers with all it
 returns, and while it answers nothing at all. All systems take turns, each round begins with another one.
+
+Which clouds the engine takes to be the fastest may be a matter of luck with its first requests. So all is
+done several times, each with new engines and empty clouds, and the worst start has to meet the targets.
 """
 
 from __future__ import annotations
@@ -283,13 +286,52 @@ def _fault_table(title: str, samples: Samples) -> Section:
     return Section(title, headings, rows)
 
 
-def _page(first: Samples, faults: dict[str, Samples], rounds: int) -> Page:
+class _Start(NamedTuple):
+    """What engines that knew nothing at first have done."""
+
+    first: Samples
+    faults: dict[str, Samples]
+
+    def targets(self) -> list[Target]:
+        """The targets of both experiments, in the same order for each start."""
+        found = _targets_1(self.first)
+        for fault, samples in self.faults.items():
+            found += _targets_2(samples, fault)
+        return found
+
+
+def _start(rounds: int, console: Console) -> _Start:
+    root = Path(tempfile.mkdtemp(prefix="work-clouds-", dir=cache_directory()))
+    try:
+        with far_clouds(root, _DISTANCES) as wan:
+            first = experiment_1(wan, rounds, console)
+            faults = {fault: experiment_2(wan, fault, rounds, console) for fault in ("tampering", "stalling")}
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+    return _Start(first, faults)
+
+
+def _worst(starts: Sequence[_Start]) -> tuple[list[Target], Section]:
+    """Each target as the worst start has it, and a table of all starts."""
+    targets, rows = [], []
+    for found in zip(*(one.targets() for one in starts), strict=True):
+        worst = max(found, key=lambda target: target.measured)
+        targets.append(worst)
+        measured = [one.measured for one in found]
+        middle = statistics.median(measured)
+        rows.append([worst.label, *(f"{one:.2f}" for one in (worst.limit, middle, worst.measured))])
+    title = f"Fresh starts: {len(starts)}"
+    return targets, Section(title, ["times what it is compared with", "target", "median", "worst"], rows)
+
+
+def _page(starts: Sequence[_Start], rounds: int) -> Page:
     page = Page("clouds")
+    first, faults = starts[0]
     page.sections.append(_latency_table("Experiment 1: no faults", first))
-    page.targets += _targets_1(first)
     for fault, samples in faults.items():
         page.sections.append(_fault_table(f"Experiment 2: the fastest cloud is {fault}", samples))
-        page.targets += _targets_2(samples, fault)
+    page.targets, by_start = _worst(starts)
+    page.sections.append(by_start)
     lines = "; ".join(f"{one.name} {one.round_trip:g} ms, {one.bandwidth:g} Mbit/s" for one in _DISTANCES)
     page.notes = [
         f"{rounds} rounds after {_WARM_UPS} of warming up; new random objects in Experiment 1. Clouds: "
@@ -299,12 +341,13 @@ def _page(first: Samples, faults: dict[str, Samples], rounds: int) -> Page:
         "our driver does not.",
         "Ours: sealing, packing, dispersal and verification included, no local database, no cache. Packs "
         "below 1 MiB are replicated also with k=2, as in a volume; so only 10 MB is erasure-coded there.",
+        f"Tables and plots of latencies: the first of {len(starts)} starts with new engines and empty "
+        "clouds. Targets: the worst of them.",
     ]
     page.figures = {
         "rounds": rounds,
         "lines": [vars(one) for one in _DISTANCES],
-        "experiment_1": first,
-        "experiment_2": faults,
+        "starts": [{"experiment_1": one.first, "experiment_2": one.faults} for one in starts],
     }
     return page
 
@@ -316,22 +359,20 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument(
         "--results", type=Path, default=RESULTS, metavar="DIR", help="where to write (benchmarks/results)"
     )
+    parser.add_argument("--starts", type=int, default=10, metavar="N", help="fresh starts (default 10)")
     options = parser.parse_args(argv)
+    if options.starts < 1:
+        parser.error("at least one start")
     if options.rounds < 2:
         parser.error("at least 2 rounds: the first read with a fault is not like the others")
     console = terminal()
     cache_directory().mkdir(parents=True, exist_ok=True)
-    root = Path(tempfile.mkdtemp(prefix="work-clouds-", dir=cache_directory()))
-    try:
-        with far_clouds(root, _DISTANCES) as wan:
-            first = experiment_1(wan, options.rounds, console)
-            faults = {
-                fault: experiment_2(wan, fault, options.rounds, console)
-                for fault in ("tampering", "stalling")
-            }
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
-    page = _page(first, faults, options.rounds)
+    starts = []
+    for number in range(options.starts):
+        console.print(f"Start {number + 1} of {options.starts}")
+        starts.append(_start(options.rounds, console))
+    page = _page(starts, options.rounds)
+    first, faults = starts[0]
     page.show(console)
     written = page.write(options.results)
     written += plot_latencies(options.results, "clouds-latency", first)

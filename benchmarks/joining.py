@@ -23,6 +23,8 @@ from benchmarks.targets import Target
 from tests.system.device import Device
 from tests.system.pairing import pair
 
+__all__ = ["wait_for_checkpoint"]
+
 _FILES_PER_FOLDER = 100
 _LOOK_EVERY = 0.05
 _GIVE_UP = 600.0
@@ -45,7 +47,7 @@ def measure(one: Device, other: Device, folders: int) -> Figures:
     one.create(3, f=1, k=1).mount()
     fill(one.mountpoint, 0, folders)
     one.sync(timeout=7200)
-    _rest(one)
+    wait_for_checkpoint(one)
     begun = time.monotonic()
     pair(one, other, "other")
     other.mount()
@@ -64,7 +66,7 @@ def measure(one: Device, other: Device, folders: int) -> Figures:
     return Figures(files, mounted, named, time.monotonic() - begun)
 
 
-def _rest(device: Device) -> None:
+def wait_for_checkpoint(device: Device) -> None:
     """Wait until the device has put a checkpoint of all on the clouds, as it does when nothing happens."""
     given_up = time.monotonic() + _GIVE_UP
     while not device.status()["checkpoint"]["current"]:

@@ -60,13 +60,18 @@ class Figures:
         return self.durable / self.wire
 
 
-def create(device: Device, clouds: Sequence[FarCloud]) -> None:
-    """Make the volume over these clouds, their secrets in the private file."""
+def write_secrets(device: Device, clouds: Sequence[FarCloud]) -> None:
+    """Give the device the secrets of these clouds, in its private file."""
     file = device.home / "config" / "credentials.json"
     file.parent.mkdir(mode=0o700, parents=True)
     secrets = {cloud.url: cloud.secrets for cloud in clouds}
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT, 0o600), "w") as stream:
         json.dump({"version": 1, "clouds": secrets}, stream)
+
+
+def create(device: Device, clouds: Sequence[FarCloud]) -> None:
+    """Make the volume over these clouds."""
+    write_secrets(device, clouds)
     options = [word for cloud in clouds for word in ("--cloud", cloud.url)]
     device.run("volume", "create", device.volume, *options, "-f", "1", "-k", "1")
 

@@ -178,7 +178,9 @@ class CloudPort:
                 self._record(operation, carried, own() - began if ranked else None, answer.error)
             return partial(report, answer)
 
-        job = Job(run, writes=operation == "put", small=size <= _SMALL, key=key, clock=own, stuck=stuck)
+        job = Job(
+            run, writes=operation == "put", small=size <= _SMALL, key=key, clock=own, stuck=stuck, size=size
+        )
         if not self._workers.submit(job):
             report(
                 Answer(None, TransientError(self.url, operation, "", "too many requests wait for it already"))
@@ -200,6 +202,10 @@ class CloudPort:
     def under_way(self) -> set[str]:
         """Return the keys of the calls that have not ended."""
         return self._workers.under_way()
+
+    def load(self) -> int:
+        """Return the bytes that the cloud has yet to send for calls that run or wait."""
+        return self.traffic.load("get") + self._workers.awaited()
 
     def put_to_all(self, name: str, data: Buffer) -> Callable[[Store], None]:
         """The call that puts an object which all clouds are to hold. The caller does not wait for slow

@@ -78,15 +78,21 @@ class Clouds:
         """Whether anything new may go there."""
         return number in self._ports and number not in self._closed_to_writes
 
-    def order(self, operation: Operation, size: int, among: Iterable[int] | None = None) -> list[int]:
-        """Return all clouds, or those of `among` that exist, the best to ask first."""
+    def order(
+        self, operation: Operation, size: int, among: Iterable[int] | None = None, *, asked: int = 0
+    ) -> list[int]:
+        """Return all clouds, or those of `among` that exist, the best first; see `Ranking.order`.
+
+        Reads that are `asked` for go where they will be over first, behind what is under way.
+        """
         ports = self._ports
         numbers = [n for n in (ports if among is None else among) if n in ports]
         if operation == "put":
             numbers = [n for n in numbers if n not in self._closed_to_writes]
+        loads = {n: ports[n].load() for n in numbers} if operation == "get" and asked else {}
         with self._lock:
             penalties = {n: ports[n].penalty(operation) for n in numbers}
-            return self._ranking.order(numbers, operation, size, penalties)
+            return self._ranking.order(numbers, operation, size, penalties, asked=asked, loads=loads)
 
     def usual(self, clouds: Iterable[int], operation: Operation, size: int) -> float:
         """Return the seconds in which these clouds usually answer, with what they have to do already."""

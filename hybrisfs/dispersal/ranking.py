@@ -1,29 +1,44 @@
 """Which cloud to ask first: its latencies as observed, and what is known of its health (Hybris 4.4).
 
-Let e(c, o, z) be the median of the last latencies observed of cloud c for operation o in size class z: a few
-that something else has spoilt do not move it, and a lasting change has done so after half of them. z is the
-class of all bytes that the line has carried during the call, for other requests of ours, too (`traffic`), or
-a cloud would look slow because it is asked for much. While a request is overdue e(c, o, z) is at least what
-that one has been waited for; its answer, should it come, tells more. Of a class without observations it is
-*derived* from what is known of that cloud, (o', z') being the class of the same operation that is nearest in
-size, or else, if there is none, the nearest of the other operation:
+A request for s bytes takes a cloud a round trip and a time per byte, a + b s. s are all bytes that the line
+has carried during the call, for other requests of ours, too (`traffic`), or a cloud would look slow because
+it is asked for much. For each cloud, operation and size class the last few answers are kept. The *usual* one
+is the second quickest of these, so that what something else has spoilt does not move it, and a lasting change
+has done so after a few. a and b follow from the usual answers of all classes of a cloud, those near s
+weighing most; of answers of one class alone, b is a / 256 KiB. While a request is overdue, one of its class
+takes at least what it has been waited for; its answer, should it come, tells more.
+
+If too little is known of a cloud for that, what a request of class z takes is *derived*, (o', z') being the
+class of the same operation that is nearest in size, or else, if there is none, the nearest of the other
+operation:
 
     e(c, o, z) = e(c, o', z') * m      m: the median of e(x, o, z) / e(x, o', z') over all other clouds x of
                                        which both are known
     e(c, o, z) = e(c, o', z') + d / r  if there is no such x: d = bytes by which the least request of z
                                        exceeds that of z', or 0, r = `TimerBounds.unknown_rate`; for ranks
-                                       r is infinite, or who is known of small requests would for lack of
-                                       others to compare with never be asked for large ones
+                                       r is infinite, or what is known of small requests alone would for lack
+                                       of others to compare with never be asked for large ones
 
-A cloud is ranked by h(c, o, z): e(c, o, z) times 1 - 1/n after n observations, so that a new one is tried
-again before it is judged, and as it is when it is derived. What is written will be read: a write is ranked
-by
+A cloud is ranked by h(c, o, s), what is hoped: e times 1 - 1/n after n answers, so that a new one is tried
+again before it is judged; as quick as its last answer if that is less; half of e when it is derived. What is
+written will be read: a write is ranked by
 
     h(c, put, z) + h(c, get, z) / 4
 
 so that of clouds that take it about as quickly those get it that also return it quickly; of a cloud whose
 reads cannot even be derived the second term is 0. A cloud of which nothing is known, or nothing recent, is
 tried first.
+
+Reads that are under way at a time share a line. What a cloud has yet to move for others, l bytes, comes
+first: e(s + l) - e(s) is added to h. So each is asked of the cloud where it will be over first, and reads
+side by side get what all lines carry together. A cloud of which nothing is known is tried by one at a time.
+
+A cloud that had bad luck, or has become fast, would not be asked again for long. So others are *explored*:
+each has a credit of seconds for each kind of request. It begins with the time of two requests, and grows with
+each request by its share of 1/32 of its time; a cloud is asked instead of the last that would be when its
+credit pays for what that takes longer. So clouds that are nearly as fast are explored often, slow ones
+hardly, and what is lost is bounded, as far as e is right: two requests per cloud and kind, and 1/32 of the
+time of all.
 
 Pure: the caller measures and tells. Not thread-safe: the engine's lock guards it.
 """
@@ -34,7 +49,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from statistics import median, median_low
+from math import inf
+from statistics import median
 from typing import Literal, TypeAlias
 
 from hybrisfs.environment import Environment
@@ -54,7 +70,12 @@ __all__ = [
 Operation: TypeAlias = Literal["put", "get"]
 
 _CLASS_LIMITS = (64 << 10, 256 << 10, 1 << 20, 4 << 20)  # bytes; latencies of a class must be comparable
-_REMEMBERED = 8  # observations of which the median counts
+_REMEMBERED = 5  # observations of which the second quickest counts
+_PER_TRIP = 256 << 10  # bytes that a usual line carries in the time of one round trip
+_NEARER = 4  # times what an observation weighs that is one size class nearer
+_FARTHEST = 16  # times the largest size observed: to tell more from a line would be a guess
+_DERIVED_HOPE = 1 / 2  # the part of what is derived to rank by
+_FIRST_CREDIT = 64  # requests whose share of what may be lost by exploring each cloud has from the start
 _SPREAD_GAIN = 1 / 4  # the weight of the newest in the spread: RFC 6298 estimates the same for TCP
 _SPREAD_FACTOR = 4
 _DERIVED_TIMER = 1 + _SPREAD_FACTOR / 2  # as after a single observation
@@ -81,6 +102,7 @@ class TimerBounds:
     unknown_put: float = 10.0
     unknown_get: float = 2.0
     unknown_rate: float = 256 << 10  # bytes per second assumed of a cloud never seen, beside the above
+    explored: float = 1 / 32  # of the time of requests, what may be lost by finding out about other clouds
     first_pause: float = 0.2  # before clouds that all failed are asked again; doubles each time
     start_patience: float = 10.0  # that a put may wait for a free thread of its cloud
 
@@ -101,28 +123,30 @@ class _Estimate:
     """What was observed of one cloud, operation and size class."""
 
     usual: float = 0.0
+    size: int = 0  # of the request that took the usual time
     spread: float = 0.0
     seen: float = 0.0
     overdue: float = 0.0  # seconds that a request has been waited for since the last answer
-    _latest: deque[float] = field(default_factory=partial(deque, maxlen=_REMEMBERED))
+    _latest: deque[tuple[float, int]] = field(default_factory=partial(deque, maxlen=_REMEMBERED))
 
     def forget(self) -> None:
         """What was observed so long ago tells nothing any more."""
         self._latest.clear()
 
-    def answered(self, seconds: float, now: float) -> None:
+    def answered(self, size: int, seconds: float, now: float) -> None:
         """A request was answered after so many seconds."""
         error = abs(seconds - self.usual) if self._latest else seconds / 2
         self.spread += (_SPREAD_GAIN if self._latest else 1.0) * (error - self.spread)
-        self._latest.append(seconds)
-        self.usual = median_low(self._latest)
+        self._latest.append((seconds, size))
+        self.usual, self.size = sorted(self._latest, key=_pace)[len(self._latest) // 3]
         self.overdue = 0.0
         self.seen = now
 
-    def waited(self, seconds: float, now: float) -> None:
+    def waited(self, size: int, seconds: float, now: float) -> None:
         """A request has had no answer for so many seconds."""
         if not self._latest:
             self.spread = max(self.spread, seconds / 2)
+            self.size = size
         self.overdue = max(self.overdue, seconds)
         self.seen = now
 
@@ -132,15 +156,31 @@ class _Estimate:
         return max(self.usual, self.overdue)
 
     @property
-    def hoped(self) -> float:
-        """The latency to rank by: the less is known of a cloud, the more is hoped for.
+    def number(self) -> int:
+        """How many observations count."""
+        return len(self._latest)
+
+    @property
+    def hope(self) -> float:
+        """The part of what is expected to rank by: the less is known of a cloud, the more is hoped for.
 
         The first request often pays for a new connection. Were it taken at its word, a fast cloud that had
-        bad luck with it would not be asked again for long.
+        bad luck with it would not be asked again for long. For the same reason the last answer counts alone
+        when it came sooner than is usual: either the next one comes so, too, or it is not the last any more.
         """
         if self.overdue >= self.usual:
-            return self.overdue
-        return self.usual * (1 - 1 / len(self._latest))
+            return 1.0
+        return min(1 - 1 / self.number, _pace(self._latest[-1]) / _pace((self.usual, self.size)))
+
+
+def _pace(answer: tuple[float, int]) -> float:
+    """Seconds per byte if the line is a usual one: so answers of unequal size can be compared."""
+    seconds, size = answer
+    return seconds / (size + _PER_TRIP)
+
+
+_Kind: TypeAlias = tuple[int, Operation, int]
+"""A cloud, an operation and a size class."""
 
 
 class Ranking:
@@ -149,52 +189,170 @@ class Ranking:
     def __init__(self, bounds: TimerBounds, environment: Environment) -> None:
         self._bounds = bounds
         self._clock = environment.monotonic
-        self._estimates: dict[tuple[int, Operation, int], _Estimate] = {}
+        self._estimates: dict[_Kind, _Estimate] = {}
+        self._credits: dict[_Kind, float] = {}  # seconds that may be lost by finding out more
 
     def observe(self, cloud: int, operation: Operation, size: int, seconds: float) -> None:
         """Take note that a request of `size` bytes was answered well after `seconds`."""
         estimate = self._estimate(cloud, operation, size)
         if not self._is_fresh(estimate):
             estimate.forget()
-        estimate.answered(seconds, self._clock())
+        estimate.answered(size, seconds, self._clock())
 
     def waited(self, cloud: int, operation: Operation, size: int, seconds: float) -> None:
         """Take note that such a request has had no answer for `seconds`: it will take longer than that.
 
         That counts until one is answered, whose latency then tells more.
         """
-        self._estimate(cloud, operation, size).waited(seconds, self._clock())
+        self._estimate(cloud, operation, size).waited(size, seconds, self._clock())
 
     def _estimate(self, cloud: int, operation: Operation, size: int) -> _Estimate:
         return self._estimates.setdefault((cloud, operation, size_class(size)), _Estimate())
 
     def order(
-        self, clouds: Iterable[int], operation: Operation, size: int, penalties: Mapping[int, int]
+        self,
+        clouds: Iterable[int],
+        operation: Operation,
+        size: int,
+        penalties: Mapping[int, int],
+        *,
+        asked: int = 0,
+        loads: Mapping[int, int] | None = None,
     ) -> list[int]:
         """Return the clouds, the best first: least penalties, then unknown or not seen for long, then best
-        ranked."""
-        wanted = size_class(size)
+        ranked.
+
+        `asked`: so many of the first will be, for a request of this size. Then the last of these is another
+        one that is as healthy now and then, to find out about it; each order adds to what that may cost.
+        `loads`: bytes by cloud that it has to move before.
+        """
+        queues = loads or {}
 
         def key(cloud: int) -> tuple[int, float, float, int]:
-            penalty = penalties.get(cloud, 0)
-            known = self._estimates.get((cloud, operation, wanted))
-            if known is not None and not self._is_fresh(known):
-                return penalty, -1.0, 0.0, cloud
-            hoped = self._hoped(cloud, operation, wanted)
-            if hoped is None:
-                return penalty, -1.0, 0.0, cloud
-            reads = _READ_WEIGHT * (self._hoped(cloud, "get", wanted) or 0.0) if operation == "put" else 0.0
-            return penalty, reads + hoped, hoped if known is None else known.expected, cloud
+            penalty, load = penalties.get(cloud, 0), queues.get(cloud, 0)
+            expected = self._expected(cloud, operation, size)
+            if expected is None:
+                return penalty, inf if load else -1.0, float(load), cloud
+            queue = expected * (self._stretch(cloud, operation, size, load) - 1)
+            known = self._estimates.get((cloud, operation, size_class(size)))
+            if known is not None and not self._is_fresh(known) and not load:
+                return penalty, -1.0, expected, cloud
+            hoped = queue + expected * (_DERIVED_HOPE if known is None else known.hope)
+            reads = _READ_WEIGHT * (self._hoped(cloud, "get", size) or 0.0) if operation == "put" else 0.0
+            return penalty, reads + hoped, queue + expected, cloud
 
-        return sorted(clouds, key=key)
+        keys = sorted(map(key, clouds))
+        order = [cloud for *_, cloud in keys]
+        if (
+            self._bounds.explored
+            and 0 < asked < len(keys)
+            and all(hoped >= 0 for _, hoped, *_ in keys[:asked])
+        ):
+            usual = max(expected for _, _, expected, _ in keys[:asked])
+            worst = max(penalty for penalty, *_ in keys[:asked])
+            rivals = [cloud for penalty, *_, cloud in keys[asked:] if penalty <= worst]
+            explored = self._explored(rivals, operation, size, usual, queues)
+            if explored is not None:
+                order.remove(explored)
+                order.insert(asked - 1, explored)
+        return order
+
+    def _explored(
+        self, rivals: list[int], operation: Operation, size: int, usual: float, loads: Mapping[int, int]
+    ) -> int | None:
+        """The rival about which to find out more with this request, which takes `usual` seconds without it.
+
+        Each has a credit, for each kind of request: its share of `TimerBounds.explored` of the time of such
+        requests. It is asked as soon as that pays for what it takes longer.
+        """
+        share = usual * self._bounds.explored
+        for cloud in rivals:
+            kind = cloud, operation, size_class(size)
+            credit = self._credits.get(kind, _FIRST_CREDIT * share) + share / len(rivals)
+            seconds = self._price(cloud, operation, size)
+            price = seconds * self._stretch(cloud, operation, size, loads.get(cloud, 0)) - usual
+            if 0 <= price <= credit:
+                self._credits[kind] = 0.0
+                return cloud
+            self._credits[kind] = credit
+        return None
+
+    def _price(self, cloud: int, operation: Operation, size: int) -> float:
+        """The seconds that a request takes of this cloud, or takes until another one stands in when it may
+        not answer."""
+        known = self._estimates.get((cloud, operation, size_class(size)))
+        if known is not None and known.overdue >= known.usual:
+            return self._usual(cloud, operation, size) + known.overdue
+        return self._expected(cloud, operation, size) or 0.0
+
+    def _stretch(self, cloud: int, operation: Operation, size: int, load: int) -> float:
+        """How many times as long a request takes that begins behind so many bytes."""
+        if not load:
+            return 1.0
+        alone, behind = (self._on_line(cloud, operation, size, before) for before in (0, load))
+        if alone and behind:
+            return behind / alone
+        return (size + load + _PER_TRIP) / (size + _PER_TRIP)
 
     def _is_fresh(self, estimate: _Estimate) -> bool:
         return estimate.seen > self._clock() - _STALE_AFTER
 
-    def _hoped(self, cloud: int, operation: Operation, wanted: int) -> float | None:
+    def _hoped(self, cloud: int, operation: Operation, size: int) -> float | None:
         """The seconds to rank by; None when nothing is known of the cloud."""
+        known = self._estimates.get((cloud, operation, size_class(size)))
+        expected = self._expected(cloud, operation, size)
+        if expected is None:
+            return None
+        return expected * (_DERIVED_HOPE if known is None else known.hope)
+
+    def _expected(self, cloud: int, operation: Operation, size: int) -> float | None:
+        """The seconds that such a request takes of a cloud; None when nothing is known of it."""
+        wanted = size_class(size)
         known = self._estimates.get((cloud, operation, wanted))
-        return self._derived(cloud, operation, wanted, hopefully=True) if known is None else known.hoped
+        if known is not None and known.overdue >= known.usual:
+            return known.overdue
+        on_line = self._on_line(cloud, operation, size)
+        if on_line is not None:
+            return on_line
+        if known is not None:
+            return known.usual * (size + _PER_TRIP) / (known.size + _PER_TRIP)
+        return self._derived(cloud, operation, wanted, hopefully=True)
+
+    def _on_line(self, cloud: int, operation: Operation, size: int, load: int = 0) -> float | None:
+        """What a request of this size, behind *load* bytes, takes if each takes a round trip and a time for
+        each byte.
+
+        Both follow from the usual requests of all size classes by least squares of relative errors, those
+        nearest in size weighing most. None when there are too few classes or all this is far beyond them.
+        """
+        wanted = size_class(size)
+        found = [
+            (number, one)
+            for number in range(len(_CLASS_LIMITS) + 1)
+            if (one := self._estimates.get((cloud, operation, number))) is not None
+            and one.usual > one.overdue
+            and (number == wanted or self._is_fresh(one))
+        ]
+        total = size + load
+        if len(found) < 2 or total > _FARTHEST * found[-1][1].size:
+            return None
+        trips = mixed = byte_times = trip_sum = byte_sum = 0.0
+        for number, one in found:
+            weight = one.number / _NEARER ** abs(number - wanted)
+            trip, per_byte = 1 / one.usual, one.size / one.usual
+            trips += weight * trip * trip
+            mixed += weight * trip * per_byte
+            byte_times += weight * per_byte * per_byte
+            trip_sum += weight * trip
+            byte_sum += weight * per_byte
+        divisor = trips * byte_times - mixed * mixed
+        if divisor <= 0:
+            return None
+        a = (trip_sum * byte_times - byte_sum * mixed) / divisor
+        b = (byte_sum * trips - trip_sum * mixed) / divisor
+        if a < 0:
+            return total * byte_sum / byte_times
+        return trip_sum / trips if b < 0 else a + b * total
 
     def _derived(
         self, cloud: int, operation: Operation, wanted: int, *, hopefully: bool = False

@@ -217,7 +217,7 @@ class _Get(Generic[T]):
         self._newer: dict[int, str] = {}
         self._alleged: dict[int, str] = {}
         position = {target.cloud: index for index, target in enumerate(read.targets)}
-        order = [position[cloud] for cloud in clouds.order("get", read.size, position)]
+        order = [position[cloud] for cloud in clouds.order("get", read.size, position, asked=read.k)]
         order.sort(key=lambda index: not read.targets[index].owed)
         usual = clouds.usual((read.targets[i].cloud for i in order[: read.k]), "get", read.size)
         self._machine = GetMachine(

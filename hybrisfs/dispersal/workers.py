@@ -39,6 +39,7 @@ class Job:
     key: str | None = None
     detached: bool = False  # nobody waits for it any more
     stuck: Callable[[], None] | None = None
+    size: int = 0  # bytes that it is going to move
     late: bool = False  # it takes longer than usual
     state: Literal["waiting", "running", "ended"] = "waiting"
 
@@ -122,6 +123,11 @@ class CloudWorkers:
         """Return the keys of the calls that run or wait."""
         with self._changed:
             return {job.key for job in (*self._running, *self._waiting) if job.key is not None}
+
+    def awaited(self) -> int:
+        """Return how many bytes the reads that wait are going to move."""
+        with self._changed:
+            return sum(job.size for job in self._waiting if not job.writes)
 
     def standstill(self) -> float | None:
         """Return for how many seconds a running call has been at a standstill, the longest of all; None when

@@ -62,7 +62,7 @@ _Event: TypeAlias = _Started | _Stuck | _Stored
 def put(clouds: Clouds, write: Write, timeout: float) -> Placement:
     """Write all n objects; return the cloud of each. Raises CloudsUnavailable, at the latest when nothing of
     it has moved for `timeout` seconds."""
-    order = clouds.order("put", write.size)
+    order = clouds.order("put", write.size, asked=write.n)
     usual = clouds.usual(order[: write.n], "put", write.size) * write.patience_factor
     machine = PutMachine(
         write.n,

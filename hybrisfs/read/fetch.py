@@ -2,25 +2,28 @@
 
 Only what is asked for is fetched, with two exceptions that save time: the neighbours of a small chunk, which
 stand beside it in its pack because they were written together; and what follows when a file is being read
-from front to back: then some requests are always under way ahead of the reader. How many there are at a time
-is bounded, and so is what they hold in memory.
+from front to back, or one small file after the other in the order in which they were made. Then some runs of
+chunks are always fetched ahead of the reader, side by side, so that each cloud that holds some of them is at
+work (`dispersal.ranking`). How many there are is bounded, and so is what they hold in memory.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections import OrderedDict
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 
 from hybrisfs.bounded import in_groups
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.dispersal.pack import ChunkLocation, PackClouds
+from hybrisfs.dispersal.seal import MAX_SEALED
 from hybrisfs.merge.cloud_records import CloudState, read_clouds
+from hybrisfs.read.ahead import AROUND, Readers, Stream
 from hybrisfs.stages import Signals
 from hybrisfs.state.chunk_states import ELSEWHERE, MAX_CHUNK, ChunkRef
 from hybrisfs.state.file_chunks import chunks_after
@@ -34,10 +37,9 @@ __all__ = ["FetchLimits", "Fetcher", "asked_at_once"]
 log = logging.getLogger(__name__)
 
 _NEIGHBOURS: Final = 64
-_AHEAD_RUNS: Final = 3  # under way at a time, of all files together
-_AHEAD_CHUNKS: Final = 32  # how far ahead of the reader
-_THREADS: Final = 6
-_REMEMBERED: Final = 256
+_IN_A_ROW: Final = 512  # chunks of one run ahead of a reader
+_AHEAD_CHUNKS: Final = 32  # of a file, among which something is looked for that is not here
+_THREADS: Final = 8
 _DEVICE_SECONDS: Final = 5.0  # that other devices may be silent when they are asked for chunks
 _REFUTED: Final = 3  # chunks that are not in a pack: its other ones are not looked for there
 
@@ -55,7 +57,8 @@ class _Run:
 
     chunks: list[ChunkRef]
     futures: dict[int, Future[bytes]]
-    ahead: bool
+    stream: Stream | None
+    ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class FetchLimits:
 
     near_bytes: int = 256 << 10
     """Of neighbours that come along with a chunk."""
-    ahead_bytes: int = 4 << 20
+    ahead_bytes: int = 2 * MAX_SEALED
     """Of one run that is fetched ahead of a sequential reader."""
     asked_bytes: int = 1 << 20
     """One thread asks other devices for so many at once, so that other threads get through."""
@@ -94,9 +97,7 @@ class Fetcher:
         self._closing = False
         self._guard = threading.Lock()
         self._under_way: dict[int, Future[bytes]] = {}
-        self._ahead = 0  # runs under way that nobody has asked for
-        self._ends: OrderedDict[int, None] = OrderedDict()  # last chunk of recent fetches
-        self._streams: OrderedDict[int, None] = OrderedDict()  # recently fetched for those who read in order
+        self._readers = Readers()
         self._news = threading.Condition()
         self._told = 0  # times that it became known where a chunk is, or that a cloud was opened
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="fetch")
@@ -123,11 +124,14 @@ class Fetcher:
         try:
             for ref in chunks:
                 waiting[ref.number], run = self._begin(ref)
+                if (note := self._fs.content.awaited.pop(ref.number, None)) is not None:
+                    note()
+                if run is not None and run.stream is not None:
+                    self._submit(partial(self._extend, run.stream))
                 if first is None:
                     first = run  # for this thread
-                elif run is not None:
-                    self._submit(run)
-            self._read_ahead(chunks[-1:])
+                elif run is not None and not self._submit(partial(self._carry_out, run)):
+                    self._carry_out(run)
         finally:
             if first is not None:
                 self._carry_out(first)
@@ -185,9 +189,13 @@ class Fetcher:
                     self._carry_out(run)
 
     def _begin(
-        self, ref: ChunkRef, *, alone: bool = False, ahead: bool = False
+        self, ref: ChunkRef, *, alone: bool = False, ahead: Stream | None = None
     ) -> tuple[Future[bytes], _Run | None]:
-        """The future of the bytes, and the run that brings them, unless one is under way."""
+        """The future of the bytes, and the run that brings them, unless one is under way.
+
+        `ahead`: of the reader of this stream. Otherwise the run has a stream when it turns out to be read in
+        order.
+        """
         # Under the volume's lock nothing arrives: each chunk is either here, or under way, or to be fetched.
         with self._fs.state.transaction() as tx:
             with self._guard:
@@ -201,71 +209,113 @@ class Fetcher:
                 here: Future[bytes] = Future()
                 here.set_result(data)
                 return here, None
-            chunks = [now] if alone else self._plan(tx, now, ahead)
+            chunks, stream = ([now], None) if alone else self._plan(tx, now, ahead)
             with self._guard:
                 chunks = [one for one in chunks if one.number not in self._under_way]
-                run = _Run(chunks, {one.number: Future() for one in chunks}, ahead)
-                self._under_way.update(run.futures)
-                self._ahead += ahead
-            return run.futures[ref.number], run
+                futures: dict[int, Future[bytes]] = {one.number: Future() for one in chunks}
+                run = _Run(chunks, futures, stream, ahead is not None)
+                self._under_way.update(futures)
+                if not alone:
+                    self._readers.begun([*futures], stream, ahead=run.ahead)
+            return futures[ref.number], run
 
-    def _submit(self, run: _Run) -> None:
+    def _submit(self, work: Callable[[], None]) -> bool:
+        """Have it done in the background; False when nothing is any more."""
         try:
-            self._pool.submit(self._carry_out, run)
-        except RuntimeError:  # the pool has been shut down
-            self._carry_out(run)
+            self._pool.submit(work)
+        except RuntimeError:
+            return False
+        return True
 
     def _carry_out(self, run: _Run) -> None:
         try:
             self._bring(run.chunks, run.futures)
         finally:
             with self._guard:
-                self._ahead -= run.ahead
+                if run.ahead:
+                    self._readers.ended()
                 for number in run.futures:
                     del self._under_way[number]
 
-    def _plan(self, tx: Transaction, ref: ChunkRef, ahead: bool) -> list[ChunkRef]:
-        """The chunk, and the neighbours worth taking along."""
-        with self._guard:
-            sequential = self._ends.pop(ref.number - 1, 0) is None or ahead
+    def _plan(
+        self, tx: Transaction, ref: ChunkRef, ahead: Stream | None
+    ) -> tuple[list[ChunkRef], Stream | None]:
+        """The chunk and the neighbours worth taking along, and whose reading in order that is."""
         if self._signals.transfers_paused or not ref.is_on_clouds:
-            return [ref]
-        budget = self.limits.ahead_bytes if sequential else self.limits.near_bytes
+            return [ref], None
+        stream = ahead
+        if ahead is None:
+            whole = _is_small_file(tx, ref)
+            with self._guard:
+                stream = self._readers.wanted(ref.number, whole=whole)
+                forgotten = self._readers.forgotten()
+            for number in forgotten:
+                self._fs.content.awaited.pop(number, None)
+        budget = self.limits.near_bytes if stream is None else self.limits.ahead_bytes
         run = [ref]
         size = ref.sealed or 0
-        for neighbour in neighbours(tx, ref, _NEIGHBOURS):
+        for neighbour in _worth_it(tx, ref, stream, is_ahead=ahead is not None):
             size += neighbour.sealed or 0
             if size > budget:
                 break
             run.append(neighbour)
-        with self._guard:
-            _remember(self._ends, [run[-1].number])
-            if sequential:
-                _remember(self._streams, [one.number for one in run])
-        return run
+        return run, stream
 
-    def _read_ahead(self, wanted: Sequence[ChunkRef]) -> None:
-        """Begin to fetch what follows in the file, if it is being read from front to back."""
+    # -- ahead of those who read in order ------------------------------------------------------------
+
+    def _reached(self, stream: Stream, number: int) -> None:
+        """A milestone is being read. The volume's lock may be held."""
         with self._guard:
-            reading = [ref for ref in wanted if ref.number in self._streams]
-        if not reading or self._signals.transfers_paused:
-            return
-        for ref in self._following(reading[-1]):
-            with self._guard:
-                if self._closing or self._ahead >= _AHEAD_RUNS:
-                    return
+            passed = self._readers.reached(stream, number)
+        if passed is not None:
+            for one in passed:
+                self._fs.content.awaited.pop(one, None)
+            self._submit(partial(self._extend, stream))
+
+    def _extend(self, stream: Stream) -> None:
+        """Begin what follows, until enough is ahead of the reader."""
+        with self._guard:
+            if stream.extending:
+                return  # another thread sees to it
+            stream.extending = True
+        while self._wants_more(stream):
+            following = self._following(stream)
             try:
-                _, run = self._begin(ref, ahead=True)
+                run = None if following is None else self._begin(following, ahead=stream)[1]
             except OSError:  # dropped in between
-                continue
+                following = run = None
+            with self._guard:
+                if following is None:
+                    stream.extending = False
+                    return
+                if run is None:  # somebody else wants it, too
+                    stream.last = following.number
             if run is not None:
-                self._submit(run)
+                self._fs.content.awaited[following.number] = partial(self._reached, stream, following.number)
+                if not self._submit(partial(self._carry_out, run)):
+                    self._carry_out(run)
 
-    def _following(self, ref: ChunkRef) -> list[ChunkRef]:
-        """The chunks after this one in a file, as far as they are on the clouds and not here."""
+    def _wants_more(self, stream: Stream) -> bool:
+        """Whether to begin one run more; when not, the next milestone asks again."""
+        with self._guard:
+            stream.extending = (
+                not self._closing and not self._signals.transfers_paused and self._readers.wants_more(stream)
+            )
+            return stream.extending
+
+    def _following(self, stream: Stream) -> ChunkRef | None:
+        """What to fetch next: the next chunk of the file that is on the clouds and not here, or the one that
+        was made next."""
         with self._fs.state.transaction() as tx:
-            following = chunks_after(tx, ref.number, _AHEAD_CHUNKS)
-        return [one for one in following if not one.is_here and one.is_on_clouds]
+            last = tx.chunks.get_if_known(stream.last)
+            if last is None:
+                return None
+            found = chunks_after(tx, last.number, _AHEAD_CHUNKS)
+            if stream.across and not found:
+                found = [one for one in neighbours(tx, last, _IN_A_ROW) if _is_small(one)]
+                if not found and (behind := tx.chunks.get_if_known(last.number + 1)) is not None:
+                    found = [behind] if _is_small(behind) else []
+        return next((one for one in found if not one.is_here and one.is_on_clouds), None)
 
     def _bring(self, run: list[ChunkRef], futures: dict[int, Future[bytes]]) -> None:
         try:
@@ -479,7 +529,29 @@ def asked_at_once(refs: Iterable[ChunkRef], size: int) -> Iterator[list[ChunkRef
     return in_groups(refs, lambda ref: ref.length or MAX_CHUNK, size)  # 0: it is not known yet
 
 
-def _remember(recent: OrderedDict[int, None], numbers: Iterable[int]) -> None:
-    recent.update(dict.fromkeys(numbers))
-    while len(recent) > _REMEMBERED:
-        recent.popitem(last=False)
+def _worth_it(tx: Transaction, ref: ChunkRef, stream: Stream | None, *, is_ahead: bool) -> Iterator[ChunkRef]:
+    """The neighbours to take along, the likeliest first. Parts of large files are not among them for a reader
+    of one small file after the other."""
+    found = neighbours(tx, ref, _IN_A_ROW if is_ahead else _NEIGHBOURS if stream is None else AROUND)
+    if stream is None or not stream.across:
+        yield from found
+        return
+    yield from filter(_is_small, found)
+    if not is_ahead:
+        before = neighbours(tx, ref._replace(number=max(0, ref.number - AROUND)), AROUND)
+        yield from (one for one in before if one.number < ref.number and _is_small(one))
+
+
+def _is_small(ref: ChunkRef) -> bool:
+    return 0 < ref.length < MAX_CHUNK
+
+
+def _is_small_file(tx: Transaction, ref: ChunkRef) -> bool:
+    """Whether the chunk is all of a file: no other stands behind it there, nor the one made before it in
+    front of it."""
+    before = chunks_after(tx, ref.number - 1, 1)
+    return (
+        _is_small(ref)
+        and not chunks_after(tx, ref.number, 1)
+        and all(one.number != ref.number for one in before)
+    )

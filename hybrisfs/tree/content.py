@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -57,6 +57,8 @@ class FileBytes:
         self._inodes = inodes
         self._changes = changes
         self._recent = RecentParts()
+        self.awaited: dict[int, Callable[[], None]] = {}
+        """By the number of a chunk, what to call when it is next read here; it only takes note."""
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -102,6 +104,8 @@ class FileBytes:
                 missing.append(row.chunk)
             else:
                 parts.append(data)
+                if self.awaited and (note := self.awaited.pop(row.chunk.number, None)) is not None:
+                    note()
             at = upto
         if at < end:
             parts.append(bytes(end - at))

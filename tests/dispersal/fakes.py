@@ -30,12 +30,13 @@ DEFAULTS = Limits()
 MARKER = Marker("volume/marker", b"marker of this volume")
 TABLES = TableSealer(OneKey(b"t" * 32))
 
+# None of them explores: tests know from an order of the ranking which clouds are asked.
 # For clouds that answer: timers never expire, so that a busy machine does not make a cloud look slow.
 CALM = Timing(
     put=60.0,
     get=60.0,
     stall=60.0,
-    timers=TimerBounds(shortest=60.0, longest=60.0, first_pause=0.001),
+    timers=TimerBounds(shortest=60.0, longest=60.0, explored=0.0, first_pause=0.001),
 )
 # For clouds that hang. The waits are real: a timer (shortest) or a deadline (get, close) each.
 HASTY = Timing(
@@ -44,7 +45,13 @@ HASTY = Timing(
     stall=60.0,
     close=0.02,
     timers=TimerBounds(
-        shortest=0.01, longest=0.02, unknown_put=0.01, unknown_get=0.01, unknown_rate=1e12, first_pause=0.001
+        shortest=0.01,
+        longest=0.02,
+        unknown_put=0.01,
+        unknown_get=0.01,
+        unknown_rate=1e12,
+        explored=0.0,
+        first_pause=0.001,
     ),
 )
 

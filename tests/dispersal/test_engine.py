@@ -412,6 +412,33 @@ def test_runs_of_one_pack_are_read_side_by_side() -> None:
         assert cluster.engine.get_chunks(locations, timeout=30) == chunks
 
 
+@pytest.mark.parametrize("k", [1, 2])
+def test_reads_at_a_time_are_spread_over_the_clouds(k: int) -> None:
+    with Cluster(1, k, k + 1) as cluster, ThreadPoolExecutor(4) as pool:
+        (location,) = cluster.write([b"x" * 100_000])
+        (small,) = cluster.write([b"y"])
+        for cloud in range(k + 1):
+            cluster.engine._clouds._ranking.observe(cloud, "get", 100_000, 1.0)
+        flying, answering = threading.Semaphore(0), threading.Event()
+
+        def hold() -> None:
+            flying.release()
+            assert answering.wait(10)
+
+        for store in cluster.stores:
+            store.requests.clear()
+            store.before_get = hold
+        reads = []
+        for asked in [location] * 3 + [small]:
+            reads.append(pool.submit(cluster.engine.get_chunks, [asked]))
+            for _ in range(k):
+                assert flying.acquire(timeout=10)
+        answering.set()
+        assert [read.result(10) for read in reads] == [[b"x" * 100_000]] * 3 + [[b"y"]]
+        counts = sorted(store.requests.count("get_range") for store in cluster.stores)
+        assert counts == ([2, 2] if k == 1 else [2, 3, 3])
+
+
 def test_nothing_is_read_after_the_end() -> None:
     with Cluster(1, 1, 3) as cluster:
         locations = cluster.write([os.urandom(MAX_CHUNK) for _ in range(8)])

@@ -114,6 +114,81 @@ def test_a_request_that_was_late_and_then_answered_costs_a_cloud_nothing_for_lon
     assert ranking.order([1, 2], "put", SMALL, {}) == [1, 2]
 
 
+def test_of_clouds_that_were_not_seen_for_long_those_come_first_that_were_quick() -> None:
+    ranking, clock = make()
+    ranking.observe(1, "get", SMALL, 0.9)
+    ranking.observe(2, "get", SMALL, 0.1)
+    clock.now += 700
+    assert ranking.order([1, 2], "get", SMALL, {}) == [2, 1]
+
+
+def test_requests_of_one_class_are_compared_as_if_they_were_of_one_size() -> None:
+    """A cloud that is asked for two things at a time carries more at a time, and is no slower for that."""
+    ranking, _ = make()
+    for _ in range(9):
+        ranking.observe(1, "get", 2 * LARGE, 1.0)
+        ranking.observe(2, "get", LARGE, 0.7)
+    assert ranking.order([1, 2], "get", LARGE, {}) == [1, 2]
+
+
+def test_round_trip_and_bandwidth_follow_from_requests_of_other_sizes() -> None:
+    """Cloud 1 is near and narrow, cloud 2 far and wide. Nothing large has been asked for so far."""
+    ranking, _ = make()
+    for _ in range(9):
+        for size in (SMALL, MIDDLE, 10 * MIDDLE):
+            ranking.observe(1, "get", size, 0.01 + size / 5e6)
+            ranking.observe(2, "get", size, 0.20 + size / 25e6)
+    assert ranking.order([1, 2], "get", MIDDLE, {}) == [1, 2]
+    assert ranking.order([1, 2], "get", LARGE, {}) == [2, 1]
+
+
+def _two_lines(ranking: Ranking) -> None:
+    """Cloud 1 has two and a half times the bandwidth of cloud 2."""
+    for _ in range(9):
+        for size in (SMALL, MIDDLE, LARGE):
+            ranking.observe(1, "get", size, 0.02 + size / 20e6)
+            ranking.observe(2, "get", size, 0.02 + size / 8e6)
+
+
+def test_a_read_goes_where_it_will_be_over_first() -> None:
+    ranking, _ = make()
+    _two_lines(ranking)
+    orders = [ranking.order([1, 2], "get", LARGE, {}, loads={1: n * LARGE}) for n in range(3)]
+    assert orders == [[1, 2], [1, 2], [2, 1]]
+    assert ranking.order([1, 2], "get", LARGE, {}, loads={1: 2 * LARGE, 2: LARGE}) == [1, 2]
+
+
+def test_a_small_read_does_not_queue_behind_large_ones() -> None:
+    ranking, _ = make()
+    _two_lines(ranking)
+    assert ranking.order([1, 2], "get", SMALL, {}, loads={1: LARGE}) == [2, 1]
+
+
+def test_much_to_do_does_not_outweigh_a_penalty() -> None:
+    ranking, _ = make()
+    _two_lines(ranking)
+    assert ranking.order([1, 2], "get", LARGE, {2: 1}, loads={1: 100 * LARGE}) == [1, 2]
+
+
+def test_reads_at_a_time_are_spread_though_little_is_known() -> None:
+    ranking, _ = make()
+    assert ranking.order([1, 2], "get", LARGE, {}, loads={1: LARGE}) == [2, 1]
+    assert ranking.order([1, 2], "get", LARGE, {}, loads={1: LARGE, 2: 2 * LARGE}) == [1, 2]
+    ranking.observe(2, "get", LARGE, 1.0)
+    assert ranking.order([1, 2], "get", LARGE, {}, loads={1: LARGE}) == [2, 1]
+    ranking.observe(1, "get", LARGE, 1.0)
+    assert ranking.order([1, 2], "get", LARGE, {}, loads={1: LARGE}) == [2, 1]
+
+
+def test_a_cloud_not_seen_for_long_is_tried_by_one_at_a_time() -> None:
+    ranking, clock = make()
+    ranking.observe(1, "get", LARGE, 1.0)
+    clock.now += 700
+    ranking.observe(2, "get", LARGE, 1.0)
+    assert ranking.order([1, 2], "get", LARGE, {}) == [1, 2]
+    assert ranking.order([1, 2], "get", LARGE, {}, loads={1: LARGE}) == [2, 1]
+
+
 def test_what_was_observed_long_ago_does_not_speak_for_or_against_a_cloud() -> None:
     ranking, clock = make()
     for _ in range(9):

@@ -65,6 +65,28 @@ def test_calls_submitted_at_once_run_at_once_although_a_thread_is_idle() -> None
         assert workers.close(WAIT)
 
 
+def test_says_how_much_the_reads_that_wait_will_move() -> None:
+    workers = CloudWorkers("c", limited(WorkerLimits(threads=1, reserved=0)))
+    running, waiting, writing, ended = Gate(), Gate(), Gate(), Gate()
+    for gate, size, writes in (
+        (running, 1, False),
+        (waiting, 2, False),
+        (writing, 4, True),
+        (ended, 8, False),
+    ):
+        one = Job(gate, Stopwatch(time.monotonic), writes=writes, size=size)
+        workers.submit(one)
+        assert running.begun.wait(WAIT)
+    assert workers.awaited() == 2 + 8
+    workers.cancel(one)
+    assert workers.awaited() == 2
+    for gate in (running, waiting, writing):
+        gate.opened.set()
+    assert writing.ended.wait(WAIT)
+    assert workers.awaited() == 0
+    assert workers.close(WAIT)
+
+
 def test_writes_leave_threads_for_reads() -> None:
     workers = CloudWorkers("c", limited(WorkerLimits(threads=3, reserved=1)))
     writes = [Gate() for _ in range(3)]
