@@ -13,6 +13,8 @@ import ctypes
 import errno
 import os
 import select
+import time
+from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
@@ -25,34 +27,49 @@ _HEADER: Final = 4096
 """Bytes beside the data of the largest write, as libfuse's own loop has them."""
 _MOST_LOOKS: Final = 100
 """Each takes about 2 us; a program's next request comes within some 20 to 150 us."""
+_LONGEST: Final = 0.001  # seconds that all these looks may take
+_REST: Final = 1.0  # seconds, after some that took longer
 _CALLER: Final = Struct("=32xI")
 """The caller's thread in `fuse_in_header` (linux/fuse.h)."""
 
 
 class Patience:
     """How many times the loop looks for a request before it sleeps: twice as many after a look that found
-    one, up to *most*, and half as many after looks in vain."""
+    one, up to *most*, and half as many after looks in vain.
 
-    __slots__ = ("_least", "_left", "_most", "_now")
+    When that took long, others want this CPU, its caller among them perhaps: then the loop rests from looking
+    for a while.
+    """
 
-    def __init__(self, most: int) -> None:
-        """*most* 0: the loop always sleeps."""
+    __slots__ = ("_began", "_clock", "_least", "_left", "_most", "_now", "_rests_until")
+
+    def __init__(self, most: int, clock: Callable[[], float]) -> None:
+        """*most* 0: the loop always sleeps. *clock*: seconds."""
         self._most = most
+        self._clock = clock
         self._least = min(8, most)
         self._now = most
         self._left = 0
+        self._began = 0.0
+        self._rests_until = float("-inf")
 
     def may_look(self) -> bool:
         """Whether to look once more, after nothing was found."""
-        if self._left:
-            self._left -= 1
-            return True
-        return False
+        if self._left and not self._began:
+            self._began = self._clock()
+            if self._began < self._rests_until:
+                self._began, self._left = 0.0, 0
+        if not self._left:
+            self._end_looking()
+            return False
+        self._left -= 1
+        return True
 
     def found(self) -> None:
         """A request was there."""
-        if self._left < self._now:
+        if self._began:
             self._now = min(2 * self._now, self._most)
+            self._end_looking()
         self._left = self._now
 
     def slept(self, *, in_vain: bool) -> None:
@@ -60,6 +77,13 @@ class Patience:
         if in_vain:
             self._now = max(self._now // 2, self._least)
         self._left = self._now
+
+    def _end_looking(self) -> None:
+        if self._began:
+            now = self._clock()
+            if now - self._began > _LONGEST:
+                self._rests_until = now + _REST
+            self._began = 0.0
 
 
 def serve(library: Library, session: int, channel: Channel, largest: int) -> None:
@@ -77,7 +101,7 @@ def serve(library: Library, session: int, channel: Channel, largest: int) -> Non
     process = library.brief.fuse_session_process_buf
     requests = select.poll()
     requests.register(device, select.POLLIN)
-    patience = Patience(_MOST_LOOKS if len(os.sched_getaffinity(0)) > 1 else 0)
+    patience = Patience(_MOST_LOOKS if len(os.sched_getaffinity(0)) > 1 else 0, time.perf_counter)
     cpu = channel.callers_cpu
     while True:
         try:

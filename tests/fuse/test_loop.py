@@ -17,47 +17,6 @@ from tests.fuse.server import Server
 CALLER = 4711
 
 
-def looks(patience: Patience) -> int:
-    """How many looks in vain it allows for."""
-    count = 0
-    while patience.may_look():
-        count += 1
-    return count
-
-
-def test_it_looks_ever_less_often_while_that_is_in_vain() -> None:
-    patience = Patience(100)
-    patience.slept(in_vain=False)
-    seen = []
-    for _ in range(6):
-        seen.append(looks(patience))
-        patience.slept(in_vain=True)
-    assert seen == [100, 50, 25, 12, 8, 8]
-
-
-def test_it_looks_more_often_once_a_look_has_found_a_request() -> None:
-    patience = Patience(100)
-    for _ in range(6):
-        patience.slept(in_vain=True)
-    assert patience.may_look()
-    patience.found()
-    assert looks(patience) == 16
-
-
-def test_to_sleep_without_a_look_changes_nothing() -> None:
-    patience = Patience(100)
-    patience.slept(in_vain=False)
-    patience.slept(in_vain=False)
-    assert looks(patience) == 100
-
-
-def test_it_always_sleeps_where_that_is_wanted() -> None:
-    patience = Patience(0)
-    patience.found()
-    patience.slept(in_vain=True)
-    assert looks(patience) == 0
-
-
 @dataclass
 class Machine:
     """A clock, the CPU of the loop and that of the caller."""
@@ -95,6 +54,71 @@ class Machine:
     def clock(self) -> float:
         self.now += 1e-6
         return self.now
+
+
+def looks(patience: Patience) -> int:
+    """How many looks in vain it allows for."""
+    count = 0
+    while patience.may_look():
+        count += 1
+    return count
+
+
+def test_it_looks_ever_less_often_while_that_is_in_vain() -> None:
+    patience = Patience(100, Machine().clock)
+    patience.slept(in_vain=False)
+    seen = []
+    for _ in range(6):
+        seen.append(looks(patience))
+        patience.slept(in_vain=True)
+    assert seen == [100, 50, 25, 12, 8, 8]
+
+
+def test_it_looks_more_often_once_a_look_has_found_a_request() -> None:
+    patience = Patience(100, Machine().clock)
+    for _ in range(6):
+        patience.slept(in_vain=True)
+    assert patience.may_look()
+    patience.found()
+    assert looks(patience) == 16
+
+
+def test_to_sleep_without_a_look_changes_nothing() -> None:
+    patience = Patience(100, Machine().clock)
+    patience.slept(in_vain=False)
+    patience.slept(in_vain=False)
+    assert looks(patience) == 100
+
+
+def test_it_rests_from_looking_when_that_took_long() -> None:
+    machine = Machine()
+    patience = Patience(100, machine.clock)
+    patience.slept(in_vain=False)
+    assert patience.may_look()
+    machine.now += 0.002
+    patience.found()
+    assert looks(patience) == 0
+    patience.slept(in_vain=True)
+    machine.now += 1.0
+    assert looks(patience) == 50
+
+
+def test_it_rests_when_the_last_look_came_late() -> None:
+    machine = Machine()
+    patience = Patience(1, machine.clock)
+    patience.slept(in_vain=False)
+    assert patience.may_look()
+    machine.now += 0.002
+    assert not patience.may_look()
+    patience.slept(in_vain=False)
+    assert looks(patience) == 0
+
+
+def test_it_always_sleeps_where_that_is_wanted() -> None:
+    patience = Patience(0, Machine().clock)
+    patience.found()
+    patience.slept(in_vain=True)
+    assert looks(patience) == 0
 
 
 def serve(cpu: CallersCpu, requests: int = 16, caller: int = CALLER) -> None:
