@@ -29,7 +29,6 @@ AROUND: Final = 128
 """Numbers by which chunks of files of one folder may differ, so that one is expected to be read after the
 other."""
 
-_RUNS_AHEAD: Final = 6  # of the reader of a stream
 _MOST_AHEAD: Final = 8  # under way at a time, of all streams together
 _REMEMBERED: Final = 256  # runs to which the next chunk may be wanted
 _LATEST: Final = 8  # runs around which another chunk may be wanted
@@ -110,6 +109,7 @@ class Readers:
             passed.append(one)
         return passed
 
-    def wants_more(self, stream: Stream) -> bool:
-        """Whether a run more is to be begun ahead of the reader. When not, the next milestone asks again."""
-        return len(stream.milestones) < _RUNS_AHEAD and self._ahead < _MOST_AHEAD
+    def wants_more(self, stream: Stream, most: int) -> bool:
+        """Whether a run more is to be begun ahead of the reader, of which there are *most*. When not, the
+        next milestone asks again."""
+        return len(stream.milestones) < most and self._ahead < _MOST_AHEAD

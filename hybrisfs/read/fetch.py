@@ -69,6 +69,8 @@ class FetchLimits:
     """Of neighbours that come along with a chunk."""
     ahead_bytes: int = 2 * MAX_SEALED
     """Of one run that is fetched ahead of a sequential reader."""
+    runs_ahead: int = 6
+    """Runs that are fetched ahead of each reader, in the background."""
     asked_bytes: int = 1 << 20
     """One thread asks other devices for so many at once, so that other threads get through."""
     located_within: float = 20.0
@@ -126,7 +128,7 @@ class Fetcher:
                 waiting[ref.number], run = self._begin(ref)
                 if (note := self._fs.content.awaited.pop(ref.number, None)) is not None:
                     note()
-                if run is not None and run.stream is not None:
+                if run is not None and run.stream is not None and self.limits.runs_ahead:
                     self._submit(partial(self._extend, run.stream))
                 if first is None:
                     first = run  # for this thread
@@ -299,7 +301,9 @@ class Fetcher:
         """Whether to begin one run more; when not, the next milestone asks again."""
         with self._guard:
             stream.extending = (
-                not self._closing and not self._signals.transfers_paused and self._readers.wants_more(stream)
+                not self._closing
+                and not self._signals.transfers_paused
+                and self._readers.wants_more(stream, self.limits.runs_ahead)
             )
             return stream.extending
 

@@ -21,7 +21,7 @@ def read(readers: Readers, *numbers: int, whole: bool = False) -> Stream | None:
 def extend(readers: Readers, stream: Stream, size: int = 1) -> int:
     """Begin all that is wanted ahead of a reader; returns how many runs that are."""
     count = 0
-    while readers.wants_more(stream):
+    while readers.wants_more(stream, 6):
         first = stream.last + 1
         readers.begun(range(first, first + size), stream, ahead=True)
         count += 1

@@ -29,6 +29,7 @@ from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import EpochKeys, SharedKeys, VolumeKeys
 from hybrisfs.local_parts import open_local_parts
 from hybrisfs.parts import open_publishing, open_reading
+from hybrisfs.read.fetch import FetchLimits
 from hybrisfs.receive.take import unprepared
 from hybrisfs.settings.config import DEFAULT_DELETION_SHARE
 from hybrisfs.sharing.awaited_log import AwaitedLog
@@ -283,7 +284,8 @@ class Rig:
         self.around = around or Surroundings(environment)
         environment = self.around.environment
         small = replace(environment.limits.of(JournalLimits), segment_size=segment_size)
-        self.environment = environment = also(environment, small)
+        at_once = replace(environment.limits.of(FetchLimits), runs_ahead=0)  # nothing in the background
+        self.environment = environment = also(environment, small, at_once)
         self.db = _Database(database, environment)
         self.journal = _Journal(self.directory / "journal", environment, budget=budget)
         self.namer = _Namer(self.plaintexts)
