@@ -46,6 +46,10 @@ def has(device: Device, name: str) -> bool:
         return device.volume.fs.lookup(tx, 1, name.encode()) is not None
 
 
+def reads(device: Device, name: str, content: bytes) -> bool:
+    return device.read(name) == content
+
+
 def hears(device: Device, what: Callable[[], bool]) -> None:
     """Wait until the device has heard of what another one did."""
 
@@ -132,8 +136,8 @@ def test_two_devices_that_add_clouds_under_one_number_have_both(
         hears(device, partial(both, device, one, other))
         hears(device, partial(is_sound, device))
         device.volume.drop_cache()
-        assert device.read("file") == b"new " + CONTENT
-        assert device.read("answer") == CONTENT + b" new"
+        hears(device, partial(reads, device, "file", b"new " + CONTENT))
+        hears(device, partial(reads, device, "answer", CONTENT + b" new"))
     numbers = [{cloud.url: cloud.number for cloud in device.volume.config.clouds} for device in devices]
     assert numbers[0] == numbers[1]
 
