@@ -207,21 +207,20 @@ class CloudPort:
         """Return the bytes that the cloud has yet to send for calls that run or wait."""
         return self.traffic.load("get") + self._workers.awaited()
 
-    def put_to_all(self, name: str, data: Buffer) -> Callable[[Store], None]:
-        """The call that puts an object which all clouds are to hold. The caller does not wait for slow
-        clouds, so until this cloud acknowledges the put it does not owe the object (`owes`)."""
+    def put_to_all(self, store: Store, name: str, data: Buffer) -> None:
+        """Put an object which all clouds are to hold: from now on this one owes it."""
+        store.put(name, data)
+        with self._lock:
+            self._unacknowledged.discard(name)
 
-        def put(store: Store) -> None:
-            store.put(name, data)
-            with self._lock:
-                self._unacknowledged.discard(name)
-
+    def owes_no_more(self, name: str) -> None:
+        """An object which all clouds are to hold changes. Slow clouds are not waited for, and some are left
+        out, so this one does not owe it before `put_to_all`."""
         with self._lock:
             self._unacknowledged.add(name)
-        return put
 
     def owes(self, name: str) -> bool:
-        """Whether the cloud has to have the object. It has not while its last put is not acknowledged."""
+        """Whether the cloud has to have the object, as far as this process knows."""
         with self._lock:
             return name not in self._unacknowledged
 

@@ -149,15 +149,16 @@ def broadcast(
     nothing has moved for `timeout` seconds.
     """
     size = len(data)
-    ports = [
-        port for port in clouds if clouds.takes_writes(port.number) and (only is None or port.number in only)
-    ]
+    in_use = [port for port in clouds if clouds.takes_writes(port.number)]
+    for port in in_use:
+        port.owes_no_more(name)
+    ports = [port for port in in_use if only is None or port.number in only]
     acked: list[int] = []
     reasons: dict[int, str] = {}
     with OperationLoop[_Stored](clouds.operations, timeout) as loop:
         for port in ports:
             report = partial(_report_stored, loop, port.number)
-            put = port.put_to_all(name, data)
+            put = partial(port.put_to_all, name=name, data=data)
             job = port.submit("put", size, put, report, clock=loop.clock, key=name)
             port.detach(job)
             loop.track(port, job)

@@ -146,6 +146,17 @@ def test_a_cloud_that_has_not_acknowledged_an_object_is_not_accused_of_its_loss(
         assert cluster.states()["c2"] == "lying"
 
 
+def test_a_cloud_that_was_left_out_is_not_accused_of_a_loss() -> None:
+    """A device does not put its head on a cloud on which it has not looked for earlier ones yet."""
+    with Cluster(1, 1, 3, replace(HASTY, put=1000.0)) as cluster:
+        cluster.engine.put_everywhere("head", b"good", {0, 1})
+        assert cluster.engine.check_object(2, "head", 100, parse) is None
+        assert "lying" not in cluster.states().values()
+        cluster.engine.put_everywhere("head", b"good")
+        del cluster.stores[2].objects["head"]
+        assert "although it was acknowledged" in (cluster.engine.check_object(2, "head", 100, parse) or "")
+
+
 def test_what_is_put_on_some_clouds_reaches_no_other() -> None:
     with Cluster(1, 1, 3, replace(HASTY, put=1000.0)) as cluster:
         assert sorted(cluster.engine.put_everywhere("head", b"1", {0, 2})) == [0, 2]
