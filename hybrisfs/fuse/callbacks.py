@@ -263,10 +263,12 @@ def _callback(channel: Channel, handler: Handler, encode: Encoder, name: str) ->
 
     def callback(handle: int, *arguments: Any) -> None:
         request = Request(channel, handle, encode)
+        channel.answers_later = False
         try:
             answer = handler(request, *arguments)
-            channel.answers_later = answer is LATER
-            if answer is not LATER:
+            if answer is LATER:
+                channel.answers_later = True
+            else:
                 cpu.begin_to_send()
                 request.answer_in_loop(answer)
         except OSError as error:

@@ -18,6 +18,7 @@ or an RLIMIT_NICE of 20 (sched(7)): root has it, an ordinary user has not, unles
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import threading
 from collections.abc import Callable
@@ -26,6 +27,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 __all__ = ["CallersCpu", "LinuxScheduler", "Scheduler"]
+
+_log = logging.getLogger(__name__)
 
 _EVERY: Final = 16  # requests; to look where a caller is takes some 20 us
 _LONGEST: Final = 0.005  # seconds that an answer may take to send
@@ -90,8 +93,13 @@ class CallersCpu:
     def begin_to_send(self) -> None:
         """An answer is about to be sent."""
         if self.is_shared and self._scheduler is not None and not self._began:
+            try:
+                self._scheduler.set_idle()
+            except OSError as error:  # the answer is more important
+                _log.warning("the mount cannot give way to programs any more: %s", error.strerror)
+                self.is_shared, self._scheduler = False, None
+                return
             self._began = self._clock()
-            self._scheduler.set_idle()
 
     def end_sending(self) -> None:
         """Whatever was to be sent has been."""
@@ -107,15 +115,13 @@ class LinuxScheduler:
     """The `Scheduler` of Linux."""
 
     def __init__(self) -> None:
-        self._all = os.sched_getaffinity(0)
         self._cpu: Callable[[], int] = ctypes.PyDLL(None).sched_getcpu
         self._no_priority = os.sched_param(0)
 
     @classmethod
     def of_this_process(cls) -> LinuxScheduler | None:
         """None where there is one CPU only, or a thread that has become SCHED_IDLE could not go back."""
-        scheduler = cls()
-        return scheduler if len(scheduler._all) > 1 and _may_come_back() else None
+        return cls() if len(os.sched_getaffinity(0)) > 1 and _may_come_back() else None
 
     def cpu(self) -> int:
         """See `Scheduler`."""
@@ -131,8 +137,9 @@ class LinuxScheduler:
 
     def move(self, cpu: int) -> None:
         """See `Scheduler`."""
-        os.sched_setaffinity(0, {cpu} & self._all)
-        os.sched_setaffinity(0, self._all)
+        allowed = os.sched_getaffinity(0)  # somebody may have changed that (taskset(1))
+        os.sched_setaffinity(0, {cpu} & allowed)
+        os.sched_setaffinity(0, allowed)
 
     def set_idle(self) -> None:
         """See `Scheduler`."""

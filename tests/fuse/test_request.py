@@ -16,10 +16,11 @@ from typing import Any, cast
 import pytest
 
 from hybrisfs.fuse import request as module
+from hybrisfs.fuse.callbacks import _callback
 from hybrisfs.fuse.callers_cpu import CallersCpu
 from hybrisfs.fuse.library import Library
 from hybrisfs.fuse.records import size_answer
-from hybrisfs.fuse.request import Channel, Request
+from hybrisfs.fuse.request import LATER, Channel, Request
 
 
 def _nothing() -> None:
@@ -106,6 +107,25 @@ def test_success_without_a_value(library: FakeLibrary, channel: Channel) -> None
 def test_failing_without_a_number_is_eio(library: FakeLibrary, channel: Channel) -> None:
     Request(channel, 7, None).fail(0)
     assert library.sent == [(7, errno.EIO)]
+
+
+def test_the_loop_awaits_no_answer_that_was_given_at_once(library: FakeLibrary, channel: Channel) -> None:
+    """It does not look for requests while another thread is about to answer."""
+
+    def refuse(request: Request) -> Any:
+        raise FileNotFoundError(errno.ENOENT, "")
+
+    kept = []
+
+    def later(request: Request) -> Any:
+        kept.append(request)
+        return LATER
+
+    for handler, awaits in ((later, True), (refuse, False), (later, True), (lambda request: None, False)):
+        _callback(channel, handler, None, "lookup")(1)
+        assert channel.answers_later is awaits
+    for request in kept:
+        request.reply()
 
 
 def test_a_second_answer_raises(library: FakeLibrary, channel: Channel) -> None:
