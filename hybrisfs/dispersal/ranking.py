@@ -15,9 +15,9 @@ operation:
     e(c, o, z) = e(c, o', z') * m      m: the median of e(x, o, z) / e(x, o', z') over all other clouds x of
                                        which both are known
     e(c, o, z) = e(c, o', z') + d / r  if there is no such x: d = bytes by which the least request of z
-                                       exceeds that of z', or 0, r = `TimerBounds.unknown_rate`; for ranks
-                                       r is infinite, or what is known of small requests alone would for lack
-                                       of others to compare with never be asked for large ones
+                                       exceeds that of z', or 0, r = `TimerBounds.unknown_rate`. For ranks
+                                       r is infinite: a cloud of which small requests alone are known would
+                                       never be asked for large ones
 
 A cloud is ranked by h(c, o, s), what is hoped: e times 1 - 1/n after n answers, so that a new one is tried
 again before it is judged; as quick as its last answer if that is less; half of e when it is derived. What is
@@ -31,7 +31,7 @@ tried first.
 
 Reads that are under way at a time share a line. What a cloud has yet to move for others, l bytes, comes
 first: e(s + l) - e(s) is added to h. So each is asked of the cloud where it will be over first, and reads
-side by side get what all lines carry together. A cloud of which nothing is known is tried by one at a time.
+side by side get what all lines carry together. One read at a time tries an unknown cloud.
 
 A cloud that had bad luck, or has become fast, would not be asked again for long. So others are *explored*:
 each has a credit of seconds for each kind of request. It begins with the time of two requests, and grows with
@@ -70,11 +70,11 @@ __all__ = [
 Operation: TypeAlias = Literal["put", "get"]
 
 _CLASS_LIMITS = (64 << 10, 256 << 10, 1 << 20, 4 << 20)  # bytes; latencies of a class must be comparable
-_REMEMBERED = 5  # observations of which the second quickest counts
+_REMEMBERED = 5  # latest answers; the second quickest counts
 _PER_TRIP = 256 << 10  # bytes that a usual line carries in the time of one round trip
 _NEARER = 4  # times what an observation weighs that is one size class nearer
 _FARTHEST = 16  # times the largest size observed: to tell more from a line would be a guess
-_DERIVED_HOPE = 1 / 2  # the part of what is derived to rank by
+_DERIVED_HOPE = 1 / 2  # a derived time counts half for the rank
 _FIRST_CREDIT = 64  # requests whose share of what may be lost by exploring each cloud has from the start
 _SPREAD_GAIN = 1 / 4  # the weight of the newest in the spread: RFC 6298 estimates the same for TCP
 _SPREAD_FACTOR = 4
@@ -162,7 +162,7 @@ class _Estimate:
 
     @property
     def hope(self) -> float:
-        """The part of what is expected to rank by: the less is known of a cloud, the more is hoped for.
+        """A factor for the expected time, for ranks: the fewer answers are known, the lower it is.
 
         The first request often pays for a new connection. Were it taken at its word, a fast cloud that had
         bad luck with it would not be asked again for long. For the same reason the last answer counts alone

@@ -107,8 +107,8 @@ class Disposer:
 # orphan      of a pack that no register names: its upload was cut short by a crash, or it is under way
 # stray       of a pack with a register, on a cloud where that does not place the share: a secondary cloud got
 #             it in vain, or it was moved, or it is just being moved
-# leftover    of a pack that has ended, as all had agreed: an upload raced its deletion. One of which that
-#             is only said is an orphan
+# leftover    of a pack that has ended, as all had agreed: an upload raced its deletion. When a member
+#             only says so, it is an orphan
 # ========== ==============================================================================================
 #
 # Only what the volume's keys prove to be a share counts: a cloud that makes up names gains nothing. And only

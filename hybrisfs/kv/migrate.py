@@ -387,8 +387,8 @@ def _copy(
 
 
 def _is_copied(one: Entry, copy: Entry) -> bool:
-    """Whether a copy is as late as what it is of. Versions do not tell where another value had the same one:
-    that may have been copied."""
+    """Whether a copy is as late as its original. Where two values have had one version, that does not tell:
+    the other one may have been copied."""
     return one.is_only and copy.timestamp.sn >= one.timestamp.sn
 
 

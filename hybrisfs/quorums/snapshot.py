@@ -31,9 +31,9 @@ class Snapshot(NamedTuple):
 
     latest: dict[str, Version]
     crowded: dict[str, Version]
-    """Those of the latest versions that are followed by what may be deleted."""
+    """Those of the latest versions that have earlier ones behind them, which may be deleted."""
     shared: set[str]
-    """The registers of which another version has the number of the latest one, see `Found.is_only`."""
+    """The registers in which two versions have the number of the latest one, see `Found.is_only`."""
 
 
 def take_snapshot(

@@ -1,4 +1,4 @@
-"""Who reads in order, and what to fetch ahead of them.
+"""Finds readers that read in order, and says what to fetch ahead of each.
 
 Chunks have numbers in the order in which they were made or, on a device that took over a checkpoint, in the
 order of their packs. A *run* is what is fetched by one request. What one reader reads in order is a *stream*:

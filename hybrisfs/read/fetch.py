@@ -126,8 +126,7 @@ class Fetcher:
         try:
             for ref in chunks:
                 waiting[ref.number], run = self._begin(ref)
-                if (note := self._fs.content.awaited.pop(ref.number, None)) is not None:
-                    note()
+                self._fs.content.was_read(ref.number)
                 if run is not None and run.stream is not None and self.limits.runs_ahead:
                     self._submit(partial(self._extend, run.stream))
                 if first is None:
@@ -251,8 +250,7 @@ class Fetcher:
             with self._guard:
                 stream = self._readers.wanted(ref.number, whole=whole)
                 forgotten = self._readers.forgotten()
-            for number in forgotten:
-                self._fs.content.awaited.pop(number, None)
+            self._fs.content.await_no_longer(forgotten)
         budget = self.limits.near_bytes if stream is None else self.limits.ahead_bytes
         run = [ref]
         size = ref.sealed or 0
@@ -270,8 +268,7 @@ class Fetcher:
         with self._guard:
             passed = self._readers.reached(stream, number)
         if passed is not None:
-            for one in passed:
-                self._fs.content.awaited.pop(one, None)
+            self._fs.content.await_no_longer(passed)
             self._submit(partial(self._extend, stream))
 
     def _extend(self, stream: Stream) -> None:
@@ -293,7 +290,8 @@ class Fetcher:
                 if run is None:  # somebody else wants it, too
                     stream.last = following.number
             if run is not None:
-                self._fs.content.awaited[following.number] = partial(self._reached, stream, following.number)
+                note = partial(self._reached, stream, following.number)
+                self._fs.content.await_reading(following.number, note)
                 if not self._submit(partial(self._carry_out, run)):
                     self._carry_out(run)
 

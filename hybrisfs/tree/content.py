@@ -57,8 +57,7 @@ class FileBytes:
         self._inodes = inodes
         self._changes = changes
         self._recent = RecentParts()
-        self.awaited: dict[int, Callable[[], None]] = {}
-        """By the number of a chunk, what to call when it is next read here; it only takes note."""
+        self._awaited: dict[int, Callable[[], None]] = {}  # by the number of a chunk
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -79,6 +78,22 @@ class FileBytes:
         if missing:
             return Missing(missing)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def await_reading(self, chunk: int, note: Callable[[], None]) -> None:
+        """Call *note* when the chunk with this number is next read. The volume's lock may be held then, so it
+        only takes note. This and the two below: from any thread."""
+        self._awaited[chunk] = note
+
+    def await_no_longer(self, chunks: Iterable[int]) -> None:
+        """Undo `await_reading`."""
+        for chunk in chunks:
+            self._awaited.pop(chunk, None)
+
+    def was_read(self, chunk: int) -> None:
+        """A program reads the chunk, which is here or is being fetched for it."""
+        note = self._awaited.pop(chunk, None)
+        if note is not None:
+            note()
 
     def read_staged(self, piece: Piece) -> bytes:
         """The bytes of a staged piece. Safe without the lock while its segment is dirty."""
@@ -104,8 +119,8 @@ class FileBytes:
                 missing.append(row.chunk)
             else:
                 parts.append(data)
-                if self.awaited and (note := self.awaited.pop(row.chunk.number, None)) is not None:
-                    note()
+                if self._awaited:
+                    self.was_read(row.chunk.number)
             at = upto
         if at < end:
             parts.append(bytes(end - at))

@@ -7,22 +7,27 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import shutil
-import signal
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, Route, ViewportSize, expect, sync_playwright
 
+from tests.system.dashboard_page import (
+    PATIENCE,
+    Pair,
+    conflicts_of,
+    dashboard,
+    no_violations,
+    picture,
+    show,
+    two_machines,
+)
 from tests.system.deadline import until
-from tests.system.device import Device
-from tests.system.pairing import pair
 
 _SECTIONS = ("overview", "clouds", "transfers", "devices", "files", "kv", "conflicts", "cost", "log")
 _SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
@@ -34,7 +39,6 @@ _BROKEN_NAMES = """() => {
         .map(one => one.textContent);
 }"""
 _DESK: ViewportSize = {"width": 1280, "height": 900}
-_PATIENCE = 60_000  # milliseconds
 _VOTE = {"by": "laptop", "id": "ab" * 16, "stance": "remove", "counts": True}
 _ACCUSED = {"final": False, "suspended": True, "until": 1_900_000_000.0, "votes": [_VOTE]}
 _KEPT = {
@@ -51,7 +55,6 @@ _CHARGES = [
     {"kind": "fork", "what": "signed two histories", "at": 1.0},
 ]
 _ETCD = "etcd://db1:2379,db2:2379"
-_ODD = os.fsdecode(b"\xff<img src=x onerror=alert(1)>")
 
 
 @pytest.fixture(scope="module")
@@ -61,83 +64,27 @@ def _browser() -> Iterator[Browser]:
         pytest.skip("there is no chromium")
     with sync_playwright() as playwright:
         # Root has no sandbox of its own to offer; nothing foreign is loaded.
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"], timeout=_PATIENCE)
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"], timeout=PATIENCE)
         yield browser
         browser.close()
-
-
-class Pair(NamedTuple):
-    here: Device
-    there: Device
 
 
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """Two mounted machines, and a conflict on `notes.txt`."""
     with ExitStack() as stack:
-        devices = []
+        roots = []
         for name in ("here", "there"):
-            root = tmp_path_factory.mktemp(name)
-            stack.callback(shutil.rmtree, root, ignore_errors=True)
-            devices.append(stack.enter_context(Device(root)))
-        here, there = devices
-        here.create(3).mount()
-        (here.mountpoint / "Photos").mkdir()
-        (here.mountpoint / "Photos" / "one.jpg").write_bytes(os.urandom(2_000_000))
-        (here.mountpoint / _ODD).write_text("harmless")
-        (here.mountpoint / "notes.txt").write_text("milk\nbread\napples\n")
-        pair(here, there, "laptop")
-        there.mount()
-        until((there.mountpoint / "notes.txt").exists, "the file to arrive")
-        there.stop()
-        (here.mountpoint / "notes.txt").write_text("milk\nbread\npears\n")
-        here.sync()
-        _edit_unheard(here, there)
-        until(lambda: _conflicts(here), "the conflict to be known here")
-        yield Pair(here, there)
-
-
-def _edit_unheard(here: Device, there: Device) -> None:
-    """Let `there` change the file without having heard of what `here` made of it."""
-    here.stop()
-    away = [cloud.rename(cloud.with_name(f"{cloud.name}.away")) for cloud in here.clouds]
-    there.mount()
-    (there.mountpoint / "notes.txt").write_text("milk\nbread\nplums <script>\n")
-    until(lambda: there.status()["pending_files"], "the change to be pending")
-    for cloud, old in zip(here.clouds, away, strict=True):
-        old.rename(cloud)
-    there.sync()
-    here.mount()
-
-
-def _conflicts(device: Device) -> list[dict[str, Any]]:
-    facts = json.loads(device.run("conflicts", "list", "--json"))
-    found = facts["conflicts"]
-    assert isinstance(found, list)
-    return found
+            roots.append(tmp_path_factory.mktemp(name))
+            stack.callback(shutil.rmtree, roots[-1], ignore_errors=True)
+        yield two_machines(stack, *roots)
 
 
 @pytest.fixture(scope="module")
 def _served(machines: Pair) -> Iterator[str]:
     """The link of `hybrisfs ui`; it is good for one page only."""
-    with _dashboard(machines.here) as link:
+    with dashboard(machines.here) as link:
         yield link
-
-
-@contextmanager
-def _dashboard(device: Device, *words: str) -> Iterator[str]:
-    process = device.start("ui", "--json", *words)
-    try:
-        assert process.stdout is not None
-        yield json.loads(process.stdout.readline())["url"]
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
-        assert process.returncode == 0, err
-        assert "Traceback" not in err
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
 
 
 class Opened(NamedTuple):
@@ -148,13 +95,13 @@ class Opened(NamedTuple):
 @pytest.fixture(scope="module")
 def _first_page(_browser: Browser, _served: str) -> Iterator[Opened]:
     context = _browser.new_context(viewport=_DESK)
-    context.set_default_timeout(_PATIENCE)
+    context.set_default_timeout(PATIENCE)
     page, complaints = context.new_page(), []
     page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("requestfailed", lambda request: complaints.append(f"{request.url}: {request.failure}"))
     page.goto(_served)
-    expect(page.locator(".sentence")).not_to_be_empty(timeout=_PATIENCE)
+    expect(page.locator(".sentence")).not_to_be_empty(timeout=PATIENCE)
     yield Opened(page, complaints)
     context.close()
 
@@ -170,34 +117,15 @@ def opened(_first_page: Opened) -> Iterator[Opened]:
     page.unroute_all(behavior="wait")
 
 
-def _show(page: Page, section: str) -> None:
-    page.evaluate("section => { location.hash = section }", section)
-    expect(page.locator("nav a[aria-current=page]")).to_have_attribute("href", f"#{section}")
-    expect(page.locator("main .card, main .hero").first).to_be_visible(timeout=_PATIENCE)
-    expect(page.locator("main .empty", has_text="Looking")).to_have_count(0, timeout=_PATIENCE)
-
-
-def _picture(page: Page, name: str) -> None:
-    folder = os.environ.get("HYBRISFS_SCREENSHOTS")
-    if folder:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=str(Path(folder) / f"{name}.png"), full_page=True)
-
-
-def _no_violations(page: Page) -> None:
-    found = Axe().run(page)
-    assert found.violations_count == 0, found.generate_report()
-
-
 @pytest.mark.parametrize("section", _SECTIONS)
 def test_each_section_is_there_and_accessible(opened: Opened, section: str) -> None:
     page = opened.page
     page.set_viewport_size({"width": 1280, "height": 900})
     for scheme in _SCHEMES:
         page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-        _show(page, section)
-        _no_violations(page)
-        _picture(page, f"{section}-{scheme}")
+        show(page, section)
+        no_violations(page)
+        picture(page, f"{section}-{scheme}")
     assert opened.complaints == []
 
 
@@ -206,17 +134,17 @@ def test_it_fits_a_phone(opened: Opened, section: str) -> None:
     page = opened.page
     page.emulate_media(color_scheme="light", reduced_motion="reduce")
     page.set_viewport_size({"width": 360, "height": 740})
-    _show(page, section)
+    show(page, section)
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     assert page.evaluate(_BROKEN_NAMES) == [], "there is room for short names"
-    _picture(page, f"{section}-phone")
+    picture(page, f"{section}-phone")
     assert opened.complaints == []
 
 
 def test_the_keyboard_reaches_everything(opened: Opened) -> None:
     page = opened.page
     page.set_viewport_size({"width": 1280, "height": 900})
-    _show(page, "overview")
+    show(page, "overview")
     page.evaluate("document.activeElement.blur(); getSelection().removeAllRanges(); scrollTo(0, 0)")
     page.keyboard.press("Tab")
     expect(page.locator(":focus")).to_have_text("Skip to the content")
@@ -230,7 +158,7 @@ def test_the_keyboard_reaches_everything(opened: Opened) -> None:
 
 def test_odd_names_are_only_text(opened: Opened) -> None:
     page = opened.page
-    _show(page, "files")
+    show(page, "files")
     shown = page.locator("table.files button", has_text="<img src=x onerror=alert(1)>")
     expect(shown).to_have_count(1)
     expect(page.locator("main img")).to_have_count(0)
@@ -257,7 +185,7 @@ def test_roles_proofs_and_votes_are_told(opened: Opened) -> None:
     page.route("**/api/volumes", tell)
     for width in (1280, 360):
         page.set_viewport_size({"width": width, "height": 900})
-        _show(page, "devices")
+        show(page, "devices")
         for words in (
             "signed what it may not: attributes. It may have been taken over",
             "It has signed what it may not: that counts for nobody",
@@ -268,8 +196,8 @@ def test_roles_proofs_and_votes_are_told(opened: Opened) -> None:
             expect(page.locator("main")).to_contain_text(words)
         expect(page.locator("main dd", has_text="only read")).to_have_count(1)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        _no_violations(page)
-        _picture(page, f"accused-{width}")
+        no_violations(page)
+        picture(page, f"accused-{width}")
     expect(page.locator("p.reason", has_text="says that it stays")).to_have_count(0)
     page.set_viewport_size({"width": 1280, "height": 900})
     page.unroute_all(behavior="wait")
@@ -279,17 +207,17 @@ def test_roles_proofs_and_votes_are_told(opened: Opened) -> None:
 def test_folders_are_browsed_and_files_kept(opened: Opened, machines: Pair) -> None:
     page = opened.page
     machines.here.run("label", "add", "holiday", str(machines.here.mountpoint / "Photos" / "one.jpg"))
-    _show(page, "files")
+    show(page, "files")
     page.locator("table.files").get_by_role("button", name="Photos", exact=True).click()
-    expect(page.locator("table.files").get_by_text("holiday", exact=True)).to_be_visible(timeout=_PATIENCE)
+    expect(page.locator("table.files").get_by_text("holiday", exact=True)).to_be_visible(timeout=PATIENCE)
     page.get_by_role("button", name="Always keep one.jpg on this machine").click()
-    expect(page.get_by_role("button", name="Unpin one.jpg")).to_be_visible(timeout=_PATIENCE)
+    expect(page.get_by_role("button", name="Unpin one.jpg")).to_be_visible(timeout=PATIENCE)
     assert [one["inside"] for one in json.loads(machines.here.run("pin", "--json"))["pins"]] == [
         "Photos/one.jpg"
     ]
     page.get_by_role("button", name="Unpin one.jpg").click()
     expect(page.get_by_role("button", name="Always keep one.jpg on this machine")).to_be_visible(
-        timeout=_PATIENCE
+        timeout=PATIENCE
     )
     page.get_by_role("button", name="vol", exact=True).click()
     expect(page.locator("table.files").get_by_role("button", name="notes.txt", exact=True)).to_be_visible()
@@ -306,14 +234,14 @@ def test_versions_and_removed_files_are_restored_by_clicks(opened: Opened, machi
     here.sync()
     (here.mountpoint / "gone.txt").unlink()
     here.sync()
-    _show(page, "files")
+    show(page, "files")
     page.locator("table.files").get_by_role("button", name="letter.txt", exact=True).click()
     page.get_by_role("button", name="Versions", exact=True).click()
     page.get_by_role("button", name="Restore the version of").first.click()
     page.get_by_role("dialog").get_by_role("button", name="Restore").click()
     until(lambda: letter.read_text() == "first", "the first version to be back")
-    _no_violations(page)
-    _picture(page, "versions")
+    no_violations(page)
+    picture(page, "versions")
     page.get_by_role("button", name="Removed files").click()
     page.get_by_role("button", name="Restore gone.txt").click()
     until(lambda: (here.mountpoint / "gone.txt").exists(), "the removed file to be back")
@@ -323,41 +251,41 @@ def test_versions_and_removed_files_are_restored_by_clicks(opened: Opened, machi
 
 def test_a_conflict_is_compared_and_settled_by_clicks(opened: Opened, machines: Pair) -> None:
     page = opened.page
-    _show(page, "conflicts")
-    [conflict] = _conflicts(machines.here)
+    show(page, "conflicts")
+    [conflict] = conflicts_of(machines.here)
     texts = {(machines.here.mountpoint / conflict[name]).read_text() for name in ("of", "path")}
     assert texts == {"milk\nbread\npears\n", "milk\nbread\nplums <script>\n"}
     page.get_by_role("button", name="Compare the versions of notes.txt").click()
     versions = page.locator(".version pre")
-    expect(versions).to_have_count(2, timeout=_PATIENCE)
+    expect(versions).to_have_count(2, timeout=PATIENCE)
     expect(page.locator(".version mark")).to_have_count(2)
     shown = [page.locator(".version mark").nth(number).inner_text().strip() for number in range(2)]
     assert set(shown) == {"pears", "plums <script>"}
-    _no_violations(page)
-    _picture(page, "conflict-compared")
+    no_violations(page)
+    picture(page, "conflict-compared")
     page.get_by_role("button", name="Keep only the other version of notes.txt").click()
     expect(page.get_by_role("dialog")).to_be_visible()
-    _no_violations(page)
-    _picture(page, "conflict-confirm")
+    no_violations(page)
+    picture(page, "conflict-confirm")
     page.get_by_role("dialog").get_by_role("button", name="Keep only this").click()
-    expect(page.locator(".sentence")).to_have_text("No conflicts.", timeout=_PATIENCE)
-    assert _conflicts(machines.here) == []
+    expect(page.locator(".sentence")).to_have_text("No conflicts.", timeout=PATIENCE)
+    assert conflicts_of(machines.here) == []
     assert (machines.here.mountpoint / "notes.txt").read_text().strip().endswith(shown[1])
     assert opened.complaints == []
 
 
 def test_transfers_are_paused_and_go_on(opened: Opened, machines: Pair) -> None:
     page = opened.page
-    _show(page, "transfers")
+    show(page, "transfers")
     page.get_by_role("button", name="Pause", exact=True).click()
-    expect(page.get_by_role("button", name="Resume transfers").first).to_be_visible(timeout=_PATIENCE)
+    expect(page.get_by_role("button", name="Resume transfers").first).to_be_visible(timeout=PATIENCE)
     assert machines.here.status()["transfers"]["held"] == "paused"
     (machines.here.mountpoint / "late.txt").write_text("late")
-    _show(page, "overview")
-    expect(page.locator(".hero.wary .meaning")).to_contain_text("paused", timeout=_PATIENCE)
-    _picture(page, "overview-paused")
+    show(page, "overview")
+    expect(page.locator(".hero.wary .meaning")).to_contain_text("paused", timeout=PATIENCE)
+    picture(page, "overview-paused")
     page.get_by_role("button", name="Resume transfers").click()
-    expect(page.locator(".hero.good .sentence")).to_have_text("All safe.", timeout=_PATIENCE)
+    expect(page.locator(".hero.good .sentence")).to_have_text("All safe.", timeout=PATIENCE)
     assert opened.complaints == []
 
 
@@ -366,30 +294,30 @@ def test_a_cloud_that_goes_away_is_named(opened: Opened, machines: Pair) -> None
     cloud = machines.here.clouds[1]
     away = cloud.rename(cloud.with_name("away"))
     try:
-        _show(page, "clouds")
+        show(page, "clouds")
         page.get_by_role("button", name="Look again").click()
-        expect(page.locator(".badge.bad")).to_have_count(1, timeout=_PATIENCE)
-        _show(page, "overview")
+        expect(page.locator(".badge.bad")).to_have_count(1, timeout=PATIENCE)
+        show(page, "overview")
         expect(page.locator(".hero.wary .sentence")).to_contain_text(
-            f"All safe, though {cloud.name} has not answered since", timeout=_PATIENCE
+            f"All safe, though {cloud.name} has not answered since", timeout=PATIENCE
         )
-        _no_violations(page)
-        _picture(page, "overview-cloud-down")
+        no_violations(page)
+        picture(page, "overview-cloud-down")
         page.set_viewport_size({"width": 360, "height": 740})
-        _picture(page, "overview-cloud-down-phone")
+        picture(page, "overview-cloud-down-phone")
         page.set_viewport_size({"width": 1280, "height": 900})
     finally:
         away.rename(cloud)
-    _show(page, "clouds")
+    show(page, "clouds")
     page.get_by_role("button", name="Look again").click()
-    expect(page.locator(".badge.bad")).to_have_count(0, timeout=_PATIENCE)
+    expect(page.locator(".badge.bad")).to_have_count(0, timeout=PATIENCE)
 
 
 def test_clouds_are_verified(opened: Opened) -> None:
     page = opened.page
-    _show(page, "clouds")
+    show(page, "clouds")
     page.get_by_role("button", name="Verify everything").click()
-    expect(page.locator(".outcome .badge")).to_have_text("all right", timeout=_PATIENCE)
+    expect(page.locator(".outcome .badge")).to_have_text("all right", timeout=PATIENCE)
     assert opened.complaints == []
 
 
@@ -400,10 +328,10 @@ def test_values_that_no_key_names_are_told_of(opened: Opened, machines: Pair, tm
     device.run("kv", "put", device.volume, "box/key", str(tmp_path / "value"))
     named = next(path for cloud in device.clouds for path in cloud.rglob("kv/*/*"))
     named.with_name("ab" * 16).write_bytes(b"of a write that kv.db does not know")
-    _show(page, "clouds")
+    show(page, "clouds")
     page.get_by_role("button", name="Verify everything").click()
     expect(page.locator(".outcome").first).to_contain_text(
-        "all right 1 object of values that no key names", timeout=_PATIENCE
+        "all right 1 object of values that no key names", timeout=PATIENCE
     )
     device.run("kv", "clean", device.volume)
     assert not named.with_name("ab" * 16).exists()
@@ -417,32 +345,32 @@ def test_keys_are_shown_page_by_page_and_filtered(opened: Opened, machines: Pair
     device.run("kv", "tput", device.volume, *itertools.chain(*puts))
     device.run("kv", "put", device.volume, "shelf/<b>odd</b>", str(tmp_path / "value"))
     page.set_viewport_size({"width": 1280, "height": 900})
-    _show(page, "kv")
-    page.get_by_role("button", name="Keys of shelf").click(timeout=_PATIENCE)
+    show(page, "kv")
+    page.get_by_role("button", name="Keys of shelf").click(timeout=PATIENCE)
     keys = page.locator("table.files tbody th")
-    expect(keys).to_have_count(100, timeout=_PATIENCE)
+    expect(keys).to_have_count(100, timeout=PATIENCE)
     expect(page.locator("table.files tbody tr").first).to_contain_text("0005 bytes1")
     page.get_by_role("button", name="Next keys").click()
-    expect(keys).to_have_count(21, timeout=_PATIENCE)
+    expect(keys).to_have_count(21, timeout=PATIENCE)
     expect(keys.last).to_have_text("<b>odd</b>")
     expect(page.get_by_role("button", name="Next keys")).to_be_disabled()
     page.get_by_role("button", name="Previous keys").click()
-    expect(keys.first).to_have_text("000", timeout=_PATIENCE)
+    expect(keys.first).to_have_text("000", timeout=PATIENCE)
     page.get_by_label("Keys that begin with").fill("01")
     page.get_by_label("Keys that begin with").press("Enter")
-    expect(keys).to_have_text([f"{number:03}" for number in range(10, 20)], timeout=_PATIENCE)
+    expect(keys).to_have_text([f"{number:03}" for number in range(10, 20)], timeout=PATIENCE)
     for scheme in _SCHEMES:
         page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-        _no_violations(page)
-        _picture(page, f"keys-{scheme}")
+        no_violations(page)
+        picture(page, f"keys-{scheme}")
     page.set_viewport_size({"width": 360, "height": 740})
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
-    _no_violations(page)
-    _picture(page, "keys-phone")
+    no_violations(page)
+    picture(page, "keys-phone")
     page.set_viewport_size({"width": 1280, "height": 900})
     page.get_by_label("Keys that begin with").fill("nothing")
     page.get_by_role("button", name="Filter").click()
-    expect(page.get_by_text("No key begins with nothing.")).to_be_visible(timeout=_PATIENCE)
+    expect(page.get_by_text("No key begins with nothing.")).to_be_visible(timeout=PATIENCE)
     page.get_by_role("button", name="Close: Keys of shelf").click()
     expect(page.get_by_label("Keys that begin with")).to_have_count(0)
     assert opened.complaints == []
@@ -464,28 +392,28 @@ def _telling(name: str, more: dict[str, Any]) -> Callable[[Route], None]:
 def test_a_container_in_the_log_is_made_for_all_machines(opened: Opened, machines: Pair) -> None:
     page, here, there = opened.page, machines.here, machines.there
     page.set_viewport_size({"width": 1280, "height": 900})
-    _show(page, "kv")
+    show(page, "kv")
     page.get_by_label("Name", exact=True).fill("settings")
     page.get_by_label("Where the list of keys is").fill("log")
     page.get_by_role("button", name="Create").click()
-    expect(page.get_by_role("heading", name="In the log of the volume")).to_be_visible(timeout=_PATIENCE)
+    expect(page.get_by_role("heading", name="In the log of the volume")).to_be_visible(timeout=PATIENCE)
     expect(page.get_by_role("button", name="Forget")).to_have_count(0)
     until(
         lambda: "settings" in there.run("kv", "containers", there.volume), "the other machine to hear of it"
     )
-    _no_violations(page)
-    _picture(page, "container-in-log")
+    no_violations(page)
+    picture(page, "container-in-log")
 
     # As a daemon would when both have written a key without knowing of each other.
     several = {"container": "settings", "key": "<b>theme</b>", "values": 2}
     page.route("**/api/volumes/*/conflicts*", _telling("keys", several))
-    _show(page, "conflicts")
-    expect(page.get_by_text("settings/<b>theme</b>: 2 values")).to_be_visible(timeout=_PATIENCE)
+    show(page, "conflicts")
+    expect(page.get_by_text("settings/<b>theme</b>: 2 values")).to_be_visible(timeout=PATIENCE)
     for width in (1280, 360):
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        _no_violations(page)
-        _picture(page, f"keys-with-several-values-{width}")
+        no_violations(page)
+        picture(page, f"keys-with-several-values-{width}")
     page.unroute_all(behavior="wait")
     assert here.run("kv", "drop", here.volume, "settings")
     assert opened.complaints == []
@@ -502,20 +430,20 @@ def test_containers_on_the_clouds_are_shown_and_need_enough_of_these(opened: Ope
         "where": "clouds (powerstore, 4 clouds, 1 may fail or lie)",
     }
     page.route("**/api/volumes/*/containers", _telling("places", there))
-    _show(page, "kv")
-    expect(page.get_by_role("heading", name="On the clouds")).to_be_visible(timeout=_PATIENCE)
+    show(page, "kv")
+    expect(page.get_by_role("heading", name="On the clouds")).to_be_visible(timeout=PATIENCE)
     expect(page.get_by_role("button", name="Keys of locks")).to_be_visible()
     expect(page.get_by_text("without a server: clouds (powerstore, 4 clouds,")).to_be_visible()
     for width in (1280, 360):
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        _no_violations(page)
-        _picture(page, f"containers-on-clouds-{width}")
+        no_violations(page)
+        picture(page, f"containers-on-clouds-{width}")
     page.set_viewport_size({"width": 1280, "height": 900})
     page.get_by_label("Name", exact=True).fill("more-locks")
     page.get_by_label("Where the list of keys is").fill("clouds")
     page.get_by_role("button", name="Create").click()
-    expect(page.get_by_text("keys on the clouds need 4 clouds")).to_be_visible(timeout=_PATIENCE)
+    expect(page.get_by_text("keys on the clouds need 4 clouds")).to_be_visible(timeout=PATIENCE)
     for field in ("Name", "Where the list of keys is"):
         page.get_by_label(field, exact=field == "Name").fill("")
     page.unroute_all(behavior="wait")
@@ -534,27 +462,27 @@ def test_containers_are_made_and_services_forgotten(opened: Opened, machines: Pa
         "trouble": "the etcd does not answer: timed out",
     }
     page.route("**/api/volumes/*/containers", _telling("places", silent))
-    _show(page, "kv")
+    show(page, "kv")
     name = f"drawer <i> {'x' * 200}"
     page.get_by_label("Name", exact=True).fill(name)
     page.get_by_role("button", name="Create").click()
-    expect(page.get_by_role("button", name=f"Keys of {name}")).to_be_visible(timeout=_PATIENCE)
+    expect(page.get_by_role("button", name=f"Keys of {name}")).to_be_visible(timeout=PATIENCE)
     assert name in machines.here.run("kv", "containers", machines.here.volume)
     expect(page.get_by_label("Name", exact=True)).to_have_value("")
     page.get_by_role("button", name=f"Keys of {name}").click()
-    expect(page.get_by_text("This container has no keys.")).to_be_visible(timeout=_PATIENCE)
+    expect(page.get_by_text("This container has no keys.")).to_be_visible(timeout=PATIENCE)
     expect(
         page.get_by_text("Its containers are not known: the etcd does not answer: timed out.")
     ).to_be_visible()
     for width in (1280, 360):
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        _no_violations(page)
-        _picture(page, f"silent-etcd-{width}")
+        no_violations(page)
+        picture(page, f"silent-etcd-{width}")
     page.set_viewport_size({"width": 1280, "height": 900})
     page.get_by_role("button", name=f"Forget {_ETCD}").click()
     page.get_by_role("dialog").get_by_role("button", name="Forget").click()
-    expect(page.locator(".toast.bad").last).to_contain_text(f"no service {_ETCD!r}.", timeout=_PATIENCE)
+    expect(page.locator(".toast.bad").last).to_contain_text(f"no service {_ETCD!r}.", timeout=PATIENCE)
     page.unroute_all(behavior="wait")
     [refusal] = opened.complaints  # the daemon knows no such service
     assert "status of 400" in refusal
@@ -565,41 +493,41 @@ def test_the_link_opens_one_page_only(opened: Opened, _browser: Browser, _served
     context: BrowserContext = _browser.new_context()
     page = context.new_page()
     page.goto(_served)
-    expect(page.get_by_role("alert")).to_contain_text("used already", timeout=_PATIENCE)
+    expect(page.get_by_role("alert")).to_contain_text("used already", timeout=PATIENCE)
     context.close()
     opened.page.reload()  # the first page keeps its token
-    _show(opened.page, "overview")
-    expect(opened.page.locator(".sentence")).not_to_be_empty(timeout=_PATIENCE)
+    show(opened.page, "overview")
+    expect(opened.page.locator(".sentence")).not_to_be_empty(timeout=PATIENCE)
 
 
 def test_the_page_says_when_its_server_has_ended(_browser: Browser, machines: Pair) -> None:
     context = _browser.new_context()
     page = context.new_page()
-    with _dashboard(machines.here) as link:
+    with dashboard(machines.here) as link:
         page.goto(link)
-        expect(page.locator(".sentence")).not_to_be_empty(timeout=_PATIENCE)
-    expect(page.get_by_role("alert")).to_contain_text("has ended", timeout=_PATIENCE)
+        expect(page.locator(".sentence")).not_to_be_empty(timeout=PATIENCE)
+    expect(page.get_by_role("alert")).to_contain_text("has ended", timeout=PATIENCE)
     context.close()
 
 
 def test_the_link_leads_to_a_file_and_its_versions(_browser: Browser, machines: Pair) -> None:
     context = _browser.new_context()
     page = context.new_page()
-    with _dashboard(machines.here, str(machines.here.mountpoint / "Photos" / "one.jpg")) as link:
+    with dashboard(machines.here, str(machines.here.mountpoint / "Photos" / "one.jpg")) as link:
         page.goto(link)
-        expect(page.get_by_role("heading", name="Versions of one.jpg")).to_be_visible(timeout=_PATIENCE)
-        expect(page.locator(".crumbs [aria-current]")).to_have_text("Photos", timeout=_PATIENCE)
+        expect(page.get_by_role("heading", name="Versions of one.jpg")).to_be_visible(timeout=PATIENCE)
+        expect(page.locator(".crumbs [aria-current]")).to_have_text("Photos", timeout=PATIENCE)
         assert "code" not in page.evaluate("location.hash")
-    with _dashboard(machines.here, "--section", "conflicts") as link:
+    with dashboard(machines.here, "--section", "conflicts") as link:
         page.goto(link)
         expect(page.locator("nav a[aria-current=page]")).to_have_attribute(
-            "href", "#conflicts", timeout=_PATIENCE
+            "href", "#conflicts", timeout=PATIENCE
         )
     context.close()
 
 
 def test_nobody_but_this_machine_is_served(machines: Pair) -> None:
-    with _dashboard(machines.here) as link:
+    with dashboard(machines.here) as link:
         port = link.partition(":")[2].split(":")[1].split("/")[0]
         listening = subprocess.run(
             ["ss", "-Hltn", f"sport = :{port}"], capture_output=True, text=True, check=True

@@ -44,15 +44,21 @@ def pair(tmp_path: Path) -> Iterator[tuple[Device, Home]]:
         yield first, home
 
 
+def leaves_garbage(device: Device) -> dict[str, int]:
+    """Keep one pack, and remove the only file of another; returns the shares of the first."""
+    device.write("kept", noise(1, 1 << 20))
+    device.sync()
+    kept = packs(device)
+    device.write("gone", noise(2, 1 << 20))
+    device.sync()
+    remove(device, "gone")
+    device.sync()
+    return kept
+
+
 def test_a_member_that_never_came_is_named_and_can_be_removed(pair: tuple[Device, Home]) -> None:
     first, _ = pair
-    first.write("kept", noise(1, 1 << 20))
-    first.sync()
-    kept = packs(first)
-    first.write("gone", noise(2, 1 << 20))
-    first.sync()
-    remove(first, "gone")
-    first.sync()
+    kept = leaves_garbage(first)
     begun = time.time()
     [awaited] = collect(first).waiting
     assert (awaited["device"], awaited["last_seen"]) == ("other", None)
@@ -70,13 +76,7 @@ def test_a_member_that_never_came_is_named_and_can_be_removed(pair: tuple[Device
 
 def test_nothing_goes_before_the_other_device_agrees(pair: tuple[Device, Home]) -> None:
     first, home = pair
-    first.write("kept", noise(1, 1 << 20))
-    first.sync()
-    kept = packs(first)
-    first.write("gone", noise(2, 1 << 20))
-    first.sync()
-    remove(first, "gone")
-    first.sync()
+    kept = leaves_garbage(first)
     before = packs(first)
     done = collect(first)
     assert (done.proposed, done.deleted_packs) == (1, 0)

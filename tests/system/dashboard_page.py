@@ -1,0 +1,100 @@
+"""Two machines for the tests of the dashboard, and what a person does with its page."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+from tests.system.deadline import until
+from tests.system.device import Device
+from tests.system.pairing import pair
+
+PATIENCE = 60_000  # milliseconds
+ODD = os.fsdecode(b"\xff<img src=x onerror=alert(1)>")
+
+
+class Pair(NamedTuple):
+    here: Device
+    there: Device
+
+
+def two_machines(stack: ExitStack, here_root: Path, there_root: Path) -> Pair:
+    """Two mounted machines, and a conflict on `notes.txt`; they end with the stack."""
+    here, there = (stack.enter_context(Device(root)) for root in (here_root, there_root))
+    here.create(3).mount()
+    (here.mountpoint / "Photos").mkdir()
+    (here.mountpoint / "Photos" / "one.jpg").write_bytes(os.urandom(2_000_000))
+    (here.mountpoint / ODD).write_text("harmless")
+    (here.mountpoint / "notes.txt").write_text("milk\nbread\napples\n")
+    pair(here, there, "laptop")
+    there.mount()
+    until((there.mountpoint / "notes.txt").exists, "the file to arrive")
+    there.stop()
+    (here.mountpoint / "notes.txt").write_text("milk\nbread\npears\n")
+    here.sync()
+    _edit_unheard(here, there)
+    until(lambda: conflicts_of(here), "the conflict to be known here")
+    return Pair(here, there)
+
+
+def _edit_unheard(here: Device, there: Device) -> None:
+    """Let `there` change the file without having heard of what `here` made of it."""
+    here.stop()
+    away = [cloud.rename(cloud.with_name(f"{cloud.name}.away")) for cloud in here.clouds]
+    there.mount()
+    (there.mountpoint / "notes.txt").write_text("milk\nbread\nplums <script>\n")
+    until(lambda: there.status()["pending_files"], "the change to be pending")
+    for cloud, old in zip(here.clouds, away, strict=True):
+        old.rename(cloud)
+    there.sync()
+    here.mount()
+
+
+def conflicts_of(device: Device) -> list[dict[str, Any]]:
+    facts = json.loads(device.run("conflicts", "list", "--json"))
+    found = facts["conflicts"]
+    assert isinstance(found, list)
+    return found
+
+
+@contextmanager
+def dashboard(device: Device, *words: str) -> Iterator[str]:
+    process = device.start("ui", "--json", *words)
+    try:
+        assert process.stdout is not None
+        yield json.loads(process.stdout.readline())["url"]
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+        assert "Traceback" not in err
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
+def show(page: Page, section: str) -> None:
+    page.evaluate("section => { location.hash = section }", section)
+    expect(page.locator("nav a[aria-current=page]")).to_have_attribute("href", f"#{section}")
+    expect(page.locator("main .card, main .hero").first).to_be_visible(timeout=PATIENCE)
+    expect(page.locator("main .empty", has_text="Looking")).to_have_count(0, timeout=PATIENCE)
+
+
+def picture(page: Page, name: str) -> None:
+    folder = os.environ.get("HYBRISFS_SCREENSHOTS")
+    if folder:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=str(Path(folder) / f"{name}.png"), full_page=True)
+
+
+def no_violations(page: Page) -> None:
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
