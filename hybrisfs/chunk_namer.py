@@ -1,7 +1,13 @@
-"""The names of chunks: a keyed hash of their bytes, so that equal chunks are stored once and a cloud cannot
-test for known content."""
+"""Where chunks begin, and their names, by a key: equal chunks are stored once, and a cloud cannot test for
+known content.
+
+A name is a keyed hash of the chunk's bytes. Where a chunk ends follows from the bytes before, by FastCDC (Xia
+et al., "The Design of Fast Content-Defined Chunking", IEEE TPDS 2020); a secret seed alters its table.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from blake3 import blake3
 
@@ -11,6 +17,8 @@ __all__ = ["KEY_SIZE", "PIECE_HASH_SIZE", "ChunkNamer"]
 
 KEY_SIZE = 32
 PIECE_HASH_SIZE = 8
+_USUAL, _LEAST = 2, 8
+_SHORTEST = 1024  # chunks for which FastCDC is defined
 
 
 class ChunkNamer:
@@ -20,6 +28,8 @@ class ChunkNamer:
         if len(dedup_key) != KEY_SIZE:
             raise ValueError(f"the dedup key has {KEY_SIZE} bytes")
         self._dedup_key = dedup_key
+        seed = blake3(b"hybrisfs ends of chunks", key=dedup_key).digest(8)
+        self._seed = int.from_bytes(seed, "big") >> 1  # the library shifts it, and overflows at 64 bits
 
     def piece_hash(self, piece: Buffer) -> bytes:
         """Eight bytes by which this device alone tells whether its disk has altered a piece of a chunk."""
@@ -28,3 +38,16 @@ class ChunkNamer:
     def chunk_id(self, plaintext: Buffer) -> bytes:
         """Return the 32-byte name of a chunk: BLAKE3 of its plaintext keyed with the dedup key."""
         return blake3(plaintext, key=self._dedup_key).digest()
+
+    def cut(self, data: bytes, most: int) -> Iterator[int]:
+        """The lengths of the chunks of *data*: each has at most *most* bytes, usually half of that, and, but
+        for the last, at least an eighth."""
+        if len(data) <= most // _LEAST:
+            yield len(data)
+        elif most < _SHORTEST:
+            yield from (min(most, len(data) - at) for at in range(0, len(data), most))
+        else:
+            from pyfastcdc import FastCDC
+
+            cutter = FastCDC(most // _USUAL, min_size=most // _LEAST, max_size=most, seed=self._seed)
+            yield from (chunk.length for chunk in cutter.cut_buf(data))

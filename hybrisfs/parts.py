@@ -40,9 +40,10 @@ from hybrisfs.sharing.agreement import Agreement
 from hybrisfs.stages import IDLE, Pause
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.residency import CloudHealth, Residency
+from hybrisfs.write.chunk import Chunker
 from hybrisfs.write.grants import Grants
 from hybrisfs.write.pack import Packer, PackMaker
-from hybrisfs.write.publish import Chunker, Publisher
+from hybrisfs.write.publish import Publisher
 from hybrisfs.write.relayer import CloudsFollowed, Relayer, Uploads
 from hybrisfs.write.ship import HeadSource, LogClouds, Shipper
 from sync import CheckpointId, Head, StateClaim, Statement

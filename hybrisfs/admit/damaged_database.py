@@ -103,11 +103,11 @@ class DamagedDatabase:
 
         Raises UnreadablePartError.
         """
-        for offset, length, identity, whole, segment, position in self._rows.parts(file.ino):
+        for offset, length, skip, identity, whole, segment, position in self._rows.parts(file.ino):
             data = self._read(segment, position, whole)
             if self._namer.chunk_id(data) != identity:
                 raise UnreadablePartError
-            yield offset, data[:length]
+            yield offset, data[skip : skip + length]
         for start, length, segment, position in self._rows.extents(file.ino):
             yield start, bytes(length) if segment == ZEROS else self._read(segment, position, length)
 

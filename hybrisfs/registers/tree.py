@@ -20,9 +20,10 @@ rewritten  ``w`` pack id (32)                              version u8 = 1, count
 =========  ==============================================  ==================================================
 
 Content runs, up to the end of the value: length (varint), then 32 bytes of chunk id; a length whose
-lowest bit is 1 is a hole and has no id. (The length is the number shifted right by one.) With
+lowest bit is 1 is a hole and has no id. (The length is the number shifted right by one.) A run that shows
+a chunk from byte *skip* on, which is at least 1, has a byte 0 and *skip* (varint) before it. With
 depth 1 the runs name chunks that hold the runs themselves, in order; their lengths are the bytes
-of the file that each covers.
+of the file that each covers, and none has a *skip*.
 
 A node is removed by a place with `removed` 1, which still says where it was: if a device has edited it at the
 same time, it stands there again. `former` is the directory that a directory was moved from. A place that
@@ -112,6 +113,8 @@ _YIELDS: Final = 2
 _MAX_SLOT: Final = (1 << 63) - 1  # as SQLite stores it
 _MAX_RUN: Final = MAX_FILE_SIZE << 1 | 1
 _LEAST_RUN: Final = 2  # one byte, by the number that stands for it
+_PART: Final = 0  # where the length of a run stands
+_MAX_SKIP: Final = 1 << 24  # as the length of a chunk, see `PackedChunk`
 _MAX_REWRITTEN: Final = 64
 _VERSION: Final = 1
 _U64: Final = (1 << 64) - 1
@@ -326,19 +329,27 @@ def _read_xattrs(reader: Reader, count: int) -> tuple[tuple[bytes, bytes], ...]:
 
 
 class Run(NamedTuple):
-    """*length* bytes of a file: a chunk, or a hole when *chunk* is None."""
+    """*length* bytes of a file: those of a chunk from byte *skip* on, or a hole when *chunk* is None."""
 
     length: int
     chunk: bytes | None
+    skip: int = 0
+
+    @property
+    def reach(self) -> int:
+        """The bytes of the chunk up to the end of the run: it has at least so many."""
+        return self.skip + self.length
 
 
 def encode_runs(runs: Iterable[Run]) -> bytes:
     out = Writer()
-    for run in runs:
-        if run.chunk is None:
-            out.varint(run.length << 1 | 1)
-        else:
-            out.varint(run.length << 1).raw(run.chunk)
+    for length, chunk, skip in runs:
+        if chunk is None:
+            out.varint(length << 1 | 1)
+            continue
+        if skip:
+            out.u8(_PART).varint(skip)
+        out.varint(length << 1).raw(chunk)
     return out.getvalue()
 
 
@@ -351,9 +362,14 @@ def _read_runs(reader: Reader) -> list[Run]:
     runs: list[Run] = []
     while reader.remaining:
         head = reader.varint(_MAX_RUN)
+        skip = 0
+        if head == _PART:
+            skip, head = reader.varint(_MAX_SKIP), reader.varint(_MAX_RUN)
+            if not skip or head & 1:
+                raise DecodeError("a part that is none")
         if head < _LEAST_RUN:
             raise DecodeError("a run of no bytes")
-        runs.append(Run(head >> 1, None if head & 1 else reader.raw(_CHUNK_ID)))
+        runs.append(Run(head >> 1, None if head & 1 else reader.raw(_CHUNK_ID), skip))
     return runs
 
 
@@ -379,6 +395,8 @@ class Content(NamedTuple):
         runs = _read_runs(reader)
         if sum([run.length for run in runs]) != size:
             raise DecodeError("content runs do not add up to the size")
+        if depth and any(run.skip for run in runs):
+            raise DecodeError("a part of a list of chunks")
         return Content(size, depth, runs)
 
 

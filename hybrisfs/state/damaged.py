@@ -73,12 +73,13 @@ class DamagedRows:
         return self._readable("SELECT parent, name FROM place WHERE ino = ? LIMIT 1", ino)
 
     def parts(self, ino: int) -> list[tuple[Any, ...]]:
-        """Of each part of a file: its offset and length; id, length, segment and position of its chunk.
+        """Of each part of a file: its offset, its length, and from which byte of its chunk on; id, length,
+        segment and position of the chunk.
 
         Raises UnreadablePartError unless all can be read.
         """
         return self._all(
-            "SELECT f.offset, f.length, c.id, c.length, c.segment, c.position FROM file_chunk f "
+            "SELECT f.offset, f.length, f.skip, c.id, c.length, c.segment, c.position FROM file_chunk f "
             "LEFT JOIN chunk c ON c.number = f.chunk WHERE f.ino = ? ORDER BY f.offset",
             ino,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from hybrisfs.kinds import CONTENT, PLACE, sql_node
 from hybrisfs.state.bulk import insert_many, select_many
@@ -72,10 +72,11 @@ def chunks_after(db: Reader, number: int, limit: int) -> list[ChunkRef]:
     return [ChunkRef(*row) for row in rows]
 
 
-def parts_of_file(db: Reader, ino: int) -> Iterator[tuple[int, int, bytes]]:
-    """Offset and length of each part of a file, and the id of its chunk; in order."""
+def parts_of_file(db: Reader, ino: int) -> Iterator[tuple[int, int, int, bytes]]:
+    """Offset and length of each part of a file, from which byte of its chunk on, and the chunk's id; in
+    order."""
     return db.execute(
-        "SELECT f.offset, f.length, c.id FROM file_chunk f JOIN chunk c ON c.number = f.chunk "
+        "SELECT f.offset, f.length, f.skip, c.id FROM file_chunk f JOIN chunk c ON c.number = f.chunk "
         "WHERE f.ino = ? ORDER BY f.offset",
         (ino,),
     )
@@ -174,18 +175,28 @@ def bytes_of_versions_alone(db: Reader) -> int:
 # itself, its *pages*. Until these have been read the file has no parts: it is *unlisted*.
 
 
-Part: TypeAlias = tuple[int, int, int, int]
-"""The inode of a file, the offset and length of a part, and the number of the chunk that it shows."""
-_INSERT: Final = "INSERT INTO file_chunk (ino, offset, length, chunk) VALUES {}"
+Part: TypeAlias = tuple[int, int, int, int, int]
+"""The inode of a file, the offset and length of a part, the number of the chunk that it shows, and from
+which byte of that on."""
+_INSERT: Final = "INSERT INTO file_chunk (ino, offset, length, chunk, skip) VALUES {}"
 
 
 @dataclass(frozen=True, slots=True)
 class BaseRow:
-    """A part of a file in chunks: its first *length* bytes of *chunk* stand at *offset*."""
+    """A part of a file in chunks: *length* bytes of *chunk*, from byte *skip* of it on, stand at *offset*."""
 
     offset: int
     length: int
+    skip: int
     chunk: ChunkRef
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.length
+
+    def between(self, start: int, end: int) -> BaseRow:
+        """Of the part what stands from *start* to *end*, which are in it."""
+        return BaseRow(start, end - start, self.skip + start - self.offset, self.chunk)
 
 
 class ContentTable:
@@ -204,12 +215,12 @@ class ContentTable:
     def parts_between(self, ino: int, start: int, end: int, longest: int) -> list[BaseRow]:
         """The parts of a file that touch start..end, in order. None is of more than *longest* bytes."""
         rows = self._db.execute(
-            f"SELECT f.offset, f.length, {CHUNK_COLUMNS} "
+            f"SELECT f.offset, f.length, f.skip, {CHUNK_COLUMNS} "
             "FROM file_chunk f JOIN chunk c ON c.number = f.chunk "
             "WHERE f.ino = ? AND f.offset > ? AND f.offset < ? ORDER BY f.offset",
             (ino, start - longest, end),
         ).fetchall()
-        return [BaseRow(row[0], row[1], ChunkRef(*row[2:])) for row in rows if row[0] + row[1] > start]
+        return [_row(*row) for row in rows if row[0] + row[1] > start]
 
     def add_parts(self, parts: Sequence[Part]) -> None:
         """Let files show these parts, too."""
@@ -227,7 +238,7 @@ class ContentTable:
             "DELETE FROM file_chunk WHERE ino = ? AND offset >= ? AND offset < ?",
             [(ino, start, end) for start, end in regions],
         )
-        self._db.executemany(_INSERT.format("(?, ?, ?, ?)"), parts)
+        self._db.executemany(_INSERT.format("(?, ?, ?, ?, ?)"), parts)
 
     def cut_off(self, ino: int, size: int) -> int:
         """Let a file show no part from *size* on; by how many bytes it shows less."""
@@ -319,6 +330,10 @@ class RecentParts:
         while last < len(rows) and offsets[last] < end:
             last += 1
         return rows[first:last]
+
+
+def _row(offset: int, length: int, skip: int, *chunk: Any) -> BaseRow:
+    return BaseRow(offset, length, skip, ChunkRef(*chunk))
 
 
 def _read_window(db: RowWriter, ino: int, start: int) -> tuple[list[int], list[BaseRow]]:

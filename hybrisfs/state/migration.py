@@ -26,6 +26,7 @@ format  what has changed
 17      column `spare.lost`: which packs the clouds have lost is no longer guessed
 18      table `unsigned`: changes of labels
 19      table `piece`: hashes of pieces of chunks, filled as chunks are made and read
+20      column `file_chunk.skip`: files show parts of chunks
 ======  =======================================================================================
 """
 
@@ -253,6 +254,13 @@ def _add_pieces(connection: sqlite3.Connection, _: _Given) -> bool:
     return True
 
 
+def _add_skips(connection: sqlite3.Connection, _: _Given) -> bool:
+    """A program that did not know of parts showed contents with parts as empty files, or could not read their
+    lists: their lists are read anew."""
+    connection.execute("ALTER TABLE file_chunk ADD COLUMN skip INTEGER NOT NULL DEFAULT 0")
+    return True
+
+
 _STEPS: Final[dict[int, Step]] = {
     5: _add_compaction,
     6: _add_versions,
@@ -268,4 +276,5 @@ _STEPS: Final[dict[int, Step]] = {
     16: _mark_lost,
     17: _add_unsigned,
     18: _add_pieces,
+    19: _add_skips,
 }

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 APPLICATION_ID = 0x48796246  # "HybF", shown by file(1)
-SCHEMA_VERSION = 19  # `migration` tells of earlier ones
+SCHEMA_VERSION = 20  # `migration` tells of earlier ones
 ROOT_INO = 1
 
 _TABLES = f"""
@@ -101,13 +101,14 @@ CREATE TABLE xattr (
 -- Nodes without a name that a program had open; whatever is here when the volume opens is deleted.
 CREATE TABLE orphan (ino INTEGER PRIMARY KEY);
 
--- The content of a file in chunks: chunk `chunk` stands at `offset` and shows its first `length` bytes.
--- Rows of one file never overlap; what no row covers reads as zeros.
+-- The content of a file in chunks: at `offset` stand `length` bytes of chunk `chunk`, from byte `skip` of it
+-- on. Rows of one file never overlap; what no row covers reads as zeros.
 CREATE TABLE file_chunk (
     ino    INTEGER NOT NULL,
     offset INTEGER NOT NULL,
     length INTEGER NOT NULL,
     chunk  INTEGER NOT NULL,
+    skip   INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (ino, offset)
 ) WITHOUT ROWID;
 

@@ -114,7 +114,7 @@ class FileBytes:
                 parts.append(bytes(row.offset - at))
                 at = row.offset
             upto = min(row.offset + row.length, end)
-            data = tx.chunks.read(row.chunk, at - row.offset, upto - at)
+            data = tx.chunks.read(row.chunk, row.skip + at - row.offset, upto - at)
             if data is None:
                 missing.append(row.chunk)
             else:
@@ -317,7 +317,7 @@ class ReceivedContent:
                 continue
             mine = _parts(ino, one.runs, numbers)
             parts += mine
-            sizes[ino] = one.size, sum([length for _, _, length, _ in mine])
+            sizes[ino] = one.size, sum([part[2] for part in mine])
         tx.contents.add_parts(parts)
         self._content.total_bytes += sum([size for size, _ in sizes.values()])
         return sizes
@@ -349,7 +349,7 @@ class ReceivedContent:
         for one in contents:
             for run in one.runs:
                 if run.chunk is not None:
-                    length = 0 if one.depth else run.length
+                    length = 0 if one.depth else run.reach
                     lengths[run.chunk] = max(length, lengths.get(run.chunk, 0))
         return tx.chunks.known(lengths)
 
@@ -394,7 +394,7 @@ class ReceivedContent:
     def _list(self, tx: Transaction, inode: Inode, runs: Sequence[Run]) -> None:
         parts = _parts(inode.ino, runs, self._numbers(tx, [Content(inode.size, 0, runs)]))
         tx.contents.set_parts(inode.ino, parts)
-        inode.stored = sum(length for _, _, length, _ in parts)
+        inode.stored = sum(part[2] for part in parts)
         self._inodes.touch(inode)
 
 
@@ -403,7 +403,7 @@ def _parts(ino: int, runs: Iterable[Run], numbers: Mapping[bytes, int]) -> list[
     parts: list[Part] = []
     for run in runs:
         if run.chunk is not None:
-            parts.append((ino, at, run.length, numbers[run.chunk]))
+            parts.append((ino, at, run.length, numbers[run.chunk], run.skip))
         at += run.length
     return parts
 

@@ -289,10 +289,10 @@ class ContentCheck:
 
     def _runs(self, ino: int, size: int) -> Iterator[Run]:
         at = 0
-        for offset, length, identity in parts_of_file(self._db, ino):
+        for offset, length, skip, identity in parts_of_file(self._db, ino):
             if offset > at:
                 yield Run(offset - at, None)
-            yield Run(length, identity)
+            yield Run(length, identity, skip)
             at = offset + length
         if at < size:
             yield Run(size - at, None)

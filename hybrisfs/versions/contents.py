@@ -75,7 +75,7 @@ class VersionReader:
             if run.chunk is None:
                 parts.append(bytes(upto - at))
             else:
-                data = self._chunk(run.chunk)[at - start : upto - start]
+                data = self._chunk(run.chunk)[run.skip + at - start : run.skip + upto - start]
                 if len(data) != upto - at:
                     raise failure(errno.EIO)
                 parts.append(data)

@@ -62,9 +62,9 @@ from hybrisfs.volume.files import Browsing, Labelling, Pinning
 from hybrisfs.volume.mirrors import Mirrors
 from hybrisfs.volume.mounting import Mounting
 from hybrisfs.volume.versions import Versions
+from hybrisfs.write.chunk import Chunker
 from hybrisfs.write.grants import Grants
 from hybrisfs.write.pack import IN_FLIGHT, PackMaker
-from hybrisfs.write.publish import Chunker
 
 __all__ = [
     "Control",

@@ -16,8 +16,9 @@ from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.read.evict import RoomLimits
 from hybrisfs.state.journal import RESERVE, JournalFullError
 from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.write.chunk import Chunker
 from hybrisfs.write.cut import FileSnapshot
-from hybrisfs.write.publish import Chunker, Publisher
+from hybrisfs.write.publish import Publisher
 from tests.surroundings import limited
 from tests.system.small_disks import memory_disk, needs_root
 from tests.tree.invariants import check_accounts, check_chunks

@@ -45,10 +45,12 @@ attrs = st.builds(
         lambda found: tuple(sorted(found.items()))
     ),
 )
-runs = st.lists(st.builds(Run, st.integers(1, 1 << 40), st.none() | ids), max_size=6)
+whole = st.builds(Run, st.integers(1, 1 << 40), st.none() | ids, st.just(0))
+parts_of_chunks = st.builds(Run, st.integers(1, 1 << 40), ids, st.integers(0, 1 << 24))
+runs = st.lists(whole | parts_of_chunks, max_size=6)
 contents = st.builds(
-    lambda parts, depth: Content(sum(run.length for run in parts), depth, parts), runs, st.integers(0, 1)
-)
+    lambda parts, depth: Content(sum(run.length for run in parts), depth, parts), runs, st.just(0)
+) | st.builds(lambda parts: Content(sum(run.length for run in parts), 1, parts), st.lists(whole, max_size=6))
 packs = st.integers(1, 32).flatmap(
     lambda n: st.builds(
         PackRecord,
@@ -117,7 +119,26 @@ def test_content_must_add_up() -> None:
     with pytest.raises(DecodeError, match="add up"):
         Content.decode(Content(7, 0, [Run(3, None), Run(5, bytes(32))]).encode())
     with pytest.raises(DecodeError, match="no bytes"):
-        decode_runs(b"\x00" + bytes(32))
+        decode_runs(b"\x01")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\0\0\2" + bytes(32),  # from byte 0 on: that is a whole chunk
+        b"\0\1\3",  # of a hole
+        b"\0\1\0" + bytes(32),  # of no bytes
+        b"\0" + Writer().varint((1 << 24) + 1).getvalue() + b"\2" + bytes(32),
+    ],
+)
+def test_what_is_no_part_of_a_chunk(data: bytes) -> None:
+    with pytest.raises(DecodeError):
+        decode_runs(data)
+
+
+def test_a_list_of_chunks_is_named_whole() -> None:
+    with pytest.raises(DecodeError, match="list"):
+        Content.decode(Content(5, 1, [Run(5, bytes(32), 1)]).encode())
 
 
 def test_extended_attributes_are_bounded_and_in_order() -> None:

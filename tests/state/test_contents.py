@@ -25,11 +25,11 @@ def parts(rig: Rig, ino: int = INO) -> list[tuple[int, int]]:
 
 def test_parts_that_touch_a_range(rig: Rig, chunk: int) -> None:
     contents = rig.tx.contents
-    contents.add_parts([(INO, 0, 100, chunk), (INO, 100, 50, chunk), (INO, 300, 80, chunk)])
+    contents.add_parts([(INO, 0, 100, chunk, 0), (INO, 100, 50, chunk, 0), (INO, 300, 80, chunk, 0)])
     assert parts(rig) == [(0, 100), (100, 50), (300, 80)] and parts(rig, OTHER) == []
     assert [one.offset for one in contents.parts_between(INO, 99, 101, 100)] == [0, 100]
     assert contents.parts_between(INO, 150, 300, 100) == []
-    contents.set_parts(INO, [(INO, 20, 5, chunk)])
+    contents.set_parts(INO, [(INO, 20, 5, chunk, 0)])
     assert parts(rig) == [(20, 5)]
 
 
@@ -46,7 +46,12 @@ def test_parts_that_touch_a_range(rig: Rig, chunk: int) -> None:
 )
 def test_a_file_is_cut_off(rig: Rig, chunk: int, size: int, left: list[tuple[int, int]], less: int) -> None:
     rig.tx.contents.add_parts(
-        [(INO, 0, 100, chunk), (INO, 100, 50, chunk), (INO, 300, 80, chunk), (OTHER, 300, 80, chunk)]
+        [
+            (INO, 0, 100, chunk, 0),
+            (INO, 100, 50, chunk, 0),
+            (INO, 300, 80, chunk, 0),
+            (OTHER, 300, 80, chunk, 0),
+        ]
     )
     assert rig.tx.contents.cut_off(INO, size) == less
     assert parts(rig) == left and parts(rig, OTHER) == [(300, 80)]
@@ -54,8 +59,8 @@ def test_a_file_is_cut_off(rig: Rig, chunk: int, size: int, left: list[tuple[int
 
 def test_new_parts_take_the_place_of_those_in_their_regions(rig: Rig, chunk: int) -> None:
     contents = rig.tx.contents
-    contents.add_parts([(INO, 0, 100, chunk), (INO, 100, 50, chunk), (INO, 300, 80, chunk)])
-    contents.replace_parts(INO, [(100, 300)], [(INO, 110, 10, chunk), (INO, 130, 20, chunk)])
+    contents.add_parts([(INO, 0, 100, chunk, 0), (INO, 100, 50, chunk, 0), (INO, 300, 80, chunk, 0)])
+    contents.replace_parts(INO, [(100, 300)], [(INO, 110, 10, chunk, 0), (INO, 130, 20, chunk, 0)])
     assert parts(rig) == [(0, 100), (110, 10), (130, 20), (300, 80)]
 
 
@@ -69,7 +74,7 @@ def test_files_that_are_unlisted_and_their_pages(rig: Rig, chunk: int) -> None:
     assert contents.unlisted() == set()
     contents.drop_pages(OTHER)
     assert rig.db.rows.execute("SELECT ino, chunk FROM content_page").fetchall() == [(INO, chunk)]
-    contents.add_parts([(INO, 0, 100, chunk)])
+    contents.add_parts([(INO, 0, 100, chunk, 0)])
     contents.clear(INO)
     assert parts(rig) == [] and not rig.db.rows.execute("SELECT 1 FROM content_page").fetchall()
 
@@ -83,7 +88,7 @@ def test_recent_parts_are_those_of_the_table(rig: Rig, chunk: int) -> None:
         while at < 40 << 20:
             length = random.randrange(1, 1 << 20)
             if random.random() < 0.8:
-                parts.append((ino, at, length, chunk))
+                parts.append((ino, at, length, chunk, 0))
             at += length
         contents.set_parts(ino, parts)
     for round_ in range(400):
@@ -98,7 +103,7 @@ def test_recent_parts_are_those_of_the_table(rig: Rig, chunk: int) -> None:
 
 
 def test_parts_that_were_read_are_not_asked_for_again(rig: Rig, chunk: int) -> None:
-    rig.tx.contents.set_parts(INO, [(INO, number << 20, 1 << 20, chunk) for number in range(48)])
+    rig.tx.contents.set_parts(INO, [(INO, number << 20, 1 << 20, chunk, 0) for number in range(48)])
     recent, statements = RecentParts(most=40), list[str]()
     rig.db.connection.set_trace_callback(statements.append)
     for _ in range(3):

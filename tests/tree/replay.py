@@ -97,7 +97,7 @@ def read_content(content: Content, chunk: Callable[[bytes], bytes]) -> bytes:
         runs = pages
     parts = []
     for run in runs:
-        part = bytes(run.length) if run.chunk is None else chunk(run.chunk)
+        part = bytes(run.length) if run.chunk is None else chunk(run.chunk)[run.skip : run.reach]
         assert len(part) == run.length
         parts.append(part)
     data = b"".join(parts)

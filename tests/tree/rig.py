@@ -40,9 +40,10 @@ from hybrisfs.topic import Topic
 from hybrisfs.tree.content import Missing
 from hybrisfs.tree.inodes import Inode
 from hybrisfs.tree.unseen import Change
+from hybrisfs.write.chunk import Chunker
 from hybrisfs.write.cut import FileSnapshot
+from hybrisfs.write.layout import ChunkLimits
 from hybrisfs.write.pack import PackMaker
-from hybrisfs.write.publish import Chunker, ChunkLimits
 from sync import FIRST_EPOCH, DeviceKey, OneKey
 from sync.codec import Buffer
 from tests.state.disk import ForgetfulDisk
@@ -76,7 +77,9 @@ _BUDGET: Final = 64 << 20
 
 def small_chunks(size: int = 4096) -> ChunkLimits:
     """Chunks of *size* bytes, and content lists that need pages soon: limits are met with little data."""
-    return ChunkLimits(size, direct_runs=4, runs_per_page=3)
+    return ChunkLimits(
+        size, block=max(size // 256, 1), small=size // 32, parts=8, direct_runs=4, runs_per_page=3
+    )
 
 
 SMALL_BLOCKS: Final = JournalLimits(block=8)

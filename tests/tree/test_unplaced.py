@@ -10,6 +10,7 @@ import pytest
 from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.state.unplaced import UnplacedContent
 from hybrisfs.tree.residency import State, Unplaced
+from hybrisfs.write.layout import ChunkLimits
 from tests.merge.fleet import Fleet
 from tests.tree.invariants import check_accounts
 from tests.tree.rig import Rig, small_chunks
@@ -101,7 +102,7 @@ def test_no_eviction_takes_it(linked: Linked, restarted: bool) -> None:
 
 def test_a_part_of_a_file_that_is_here_stays_among_cache(linked: Linked) -> None:
     """The rest of its segment goes as holes."""
-    linked.author.rig.chunker.limits = small_chunks()
+    linked.author.rig.chunker.limits = ChunkLimits(4096)
     linked.author.write("cache", os.urandom(40_000))
     linked.fleet.send(0, 1)
     linked.near.read("cache")

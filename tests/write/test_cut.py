@@ -11,9 +11,10 @@ from hybrisfs.environment import Environment
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.inodes import LEAST_PATIENCE, InodeTable
 from hybrisfs.write.cut import CutLimits
+from hybrisfs.write.layout import ChunkLimits
 from tests.merge.test_many_links import calls
 from tests.tree.invariants import check_accounts
-from tests.tree.rig import Rig, small_chunks
+from tests.tree.rig import Rig
 from tests.write.test_publish import Others, before_settling, opened, others, write
 
 __all__ = ["others"]
@@ -107,11 +108,11 @@ def test_open_files_that_take_turns_leave_nothing_out_for_ever(
 def test_a_file_that_is_costly_to_take_holds_up_others_for_longer(
     rig: Rig, others: Others, now: list[float]
 ) -> None:
-    """A byte here and there in a file of many chunks means that all of these are cut and uploaded again."""
+    """A byte here and there in a small file means that all of it is cut and uploaded again."""
     inode = rig.make(b"image", b"x" * 1000)
     rig.publish()
     rig.publisher.limits = CutLimits(recut_rate=100)
-    rig.chunker.limits = small_chunks(64)
+    rig.chunker.limits = ChunkLimits(small=1000)
     handle = rig.fs.open(rig.tx, inode.ino, os.O_RDWR)
     for round_number, patience in enumerate((LEAST_PATIENCE, 9.8)):
         for offset in range(0, 1000, 64):

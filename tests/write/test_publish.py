@@ -16,7 +16,7 @@ from hybrisfs.registers.values import Stamp
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.inodes import Inode
 from hybrisfs.write.cut import CutLimits, FileSnapshot
-from hybrisfs.write.publish import ChunkLimits
+from hybrisfs.write.layout import ChunkLimits
 from sync import MAX_UPDATE
 from tests.tree.invariants import check_accounts, check_published
 from tests.tree.replay import Reader, read_content
@@ -435,13 +435,30 @@ def test_a_file_that_is_deleted_while_its_old_bytes_are_wanted(
     check_accounts(rig, [])
 
 
-def test_content_that_is_elsewhere_is_fetched_to_be_cut(rig: Rig, others: Others) -> None:
-    rig.make(b"file", b"x" * 1000)
+def test_a_change_of_content_that_is_elsewhere_needs_none_of_it(rig: Rig, others: Others) -> None:
+    """It leaves the device while the clouds are away, and is no wider than what was written."""
+    rig.chunker.limits = ChunkLimits(small=0)
+    inode = rig.make(b"file", b"x" * 1000)
     rig.publish()
     rig.pack()
     rig.room.drop_all()
     rig.clouds.down = True
     write(rig, b"file", b"yz", 500)
+    rig.publish()
+    changed = b"x" * 500 + b"yz" + b"x" * 498
+    assert others() == {b"file": changed}
+    assert rig.db.rows.execute("SELECT length FROM chunk ORDER BY number").fetchall() == [(1000,), (2,)]
+    rig.clouds.down = False
+    assert rig.read(inode) == changed
+
+
+def test_content_that_is_evicted_while_it_is_cut_is_fetched(rig: Rig, others: Others) -> None:
+    rig.make(b"file", b"x" * 1000)
+    rig.publish()
+    rig.pack()
+    write(rig, b"file", b"yz", 500)
+    rig.clouds.down = True
+    before_settling(rig, b"file", lambda: rig.tx.chunks.forget([1]))
     rig.publish()
     assert others() == {b"file": b"x" * 1000}
     rig.clouds.down = False

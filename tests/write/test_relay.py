@@ -13,7 +13,7 @@ from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.exchange.links import Links
 from hybrisfs.parts import Shipping, open_shipping
-from hybrisfs.write.publish import ChunkLimits
+from hybrisfs.write.layout import ChunkLimits
 from hybrisfs.write.relay import (
     _AWAIT_SECONDS,
     _FORGO_SECONDS,

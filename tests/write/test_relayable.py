@@ -141,7 +141,7 @@ def test_the_chunks_of_a_long_list_are_looked_at_too(gate: Gate) -> None:
     gate.publish()
     gate.count()
     pages = gate.near.rig.db.rows.execute("SELECT count(*) FROM content_page").fetchone()[0]
-    assert pages == 3
+    assert pages > 1
     gate.bring()
     near = gate.near.rig
     assert gate.count(take_over=True) == 0
