@@ -74,9 +74,27 @@ class Place(Protocol):
     def rename(self, old: bytes, new: bytes, target: Seen) -> None: ...
 
 
+class LocalOriginal(Original, Protocol):
+    """Something on the disk that is being read."""
+
+    def part(self, offset: int, length: int) -> bytes:
+        """Some bytes of a file. Raises ChangedError, OSError."""
+
+
+class VolumePlace(Place, Protocol):
+    """The folder in the volume."""
+
+    def examine(
+        self, path: bytes, glimpse: Glimpse, *, content: bool, beside: LocalOriginal | None = None
+    ) -> Seen:
+        """As on the other side. *beside*: the file of that path there, which may have the same bytes; then
+        these need not be fetched."""
+
+
 class LocalPlace(Place, Protocol):
     """The folder on the disk."""
 
+    def read(self, path: bytes, seen: Seen) -> AbstractContextManager[LocalOriginal]: ...
     def set_aside(self, path: bytes, target: Seen) -> bytes:
         """Rename to a conflict name; the path that it has then."""
 
@@ -102,9 +120,10 @@ _FATAL: Final = frozenset(
 class Mirror:
     """Two sides, and their agreed state."""
 
-    def __init__(self, local: LocalPlace, volume: Place, agreed: AgreedTable) -> None:
+    def __init__(self, local: LocalPlace, volume: VolumePlace, agreed: AgreedTable) -> None:
         self._places: dict[Side, Place] = {Side.LOCAL: local, Side.VOLUME: volume}
         self._local = local
+        self._volume = volume
         self.agreed = agreed
 
     # -- looking ---------------------------------------------------------------------------------
@@ -183,7 +202,12 @@ class Mirror:
                     continue
                 try:
                     trees.on(side)[path] = self._seen(
-                        side, path, one, agreed.get(path), content=name in other
+                        side,
+                        path,
+                        one,
+                        agreed.get(path),
+                        trees,
+                        content=name in other and path not in trees.held,
                     )
                 except ChangedError:
                     trees.held[path] = None
@@ -194,11 +218,18 @@ class Mirror:
                     trees.held[path] = error.strerror
         return paths
 
-    def _seen(self, side: Side, path: bytes, one: Glimpse, agreed: Agreed | None, *, content: bool) -> Seen:
+    def _seen(
+        self, side: Side, path: bytes, one: Glimpse, agreed: Agreed | None, trees: Trees, *, content: bool
+    ) -> Seen:
         before = agreed.on(side) if agreed is not None else None
         if before is not None and (before.identity, before.stamp) == (one.identity, one.stamp):
             return before
-        return self._places[side].examine(path, one, content=content or before is not None)
+        content = content or before is not None
+        beside = trees.local.get(path)
+        if side is Side.LOCAL or not content or beside is None or beside.facts.kind is not Kind.FILE:
+            return self._places[side].examine(path, one, content=content)
+        with self._local.read(path, beside) as file:
+            return self._volume.examine(path, one, content=content, beside=file)
 
     @staticmethod
     def _leads_on(path: bytes, trees: Trees, deep: bool) -> bool:

@@ -14,6 +14,7 @@ from typing import Final
 from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.errors import failure
+from hybrisfs.mirror.engine import LocalOriginal
 from hybrisfs.mirror.model import ChangedError, Seen, own_bits
 from hybrisfs.state.chunk_states import MAX_CHUNK, ChunkRef
 from hybrisfs.tree.content import Missing
@@ -116,6 +117,9 @@ class LocalFile:
             raise ChangedError("a file changed while it was read")
         self.seen = self.seen.with_content(found.digest(size))
 
+    def part(self, offset: int, length: int) -> bytes:
+        return read_whole(self.descriptor, length, offset)
+
     def _windows(self, size: int) -> Iterator[int]:
         """The windows that are no holes."""
         offset = 0
@@ -200,14 +204,17 @@ class VolumeFile:
                 yield offset, data
         self._finish(found)
 
-    def identified(self) -> Seen:
-        """With the identity of the content, for which only what has not been cut into chunks is read."""
+    def identified(self, beside: LocalOriginal | None = None) -> Seen:
+        """With the identity of the content. Of bytes that are not here, those that *beside* has as well are
+        not fetched."""
         found = ContentHash(self._reader.fs.state.namer)
         for offset in self._windows():
             known = self._known(offset)
             if known is not None:
                 found.add_known(offset, known)
                 continue
+            if beside is not None:
+                self._borrow(offset, beside)
             data = self._data(offset)
             if not is_zero(data):
                 found.add(offset, data)
@@ -247,6 +254,22 @@ class VolumeFile:
         if staged or len(rows) != 1 or (rows[0].offset, rows[0].length) != (offset, end - offset):
             return None
         return rows[0].chunk.id if rows[0].chunk.length == rows[0].length else None
+
+    def _borrow(self, offset: int, beside: LocalOriginal) -> None:
+        """Take from the other side the chunks of a window that are not here, as far as it has them."""
+        fs, inode = self._reader.fs, self._inode
+        with fs.state.transaction() as tx:
+            rows = fs.content.base_rows(tx, inode, offset, offset + WINDOW)
+        for row in rows:
+            if row.chunk.is_here or row.length != row.chunk.length or row.end > self.seen.facts.size:
+                continue
+            try:
+                data = beside.part(row.offset, row.length)
+            except ChangedError:
+                return
+            if fs.state.namer.chunk_id(data) == row.chunk.id:
+                with fs.state.transaction() as tx:
+                    tx.chunks.remember(row.chunk.number, data)
 
     def _data(self, offset: int) -> bytes:
         while True:

@@ -147,7 +147,8 @@ class Importer:
             return
         if there is not None:
             seen = self._source.examine(path, glimpse, content=True)
-            present = self._target.examine(path, there, content=True)
+            with self._source.read(path, seen) as original:
+                present = self._target.examine(path, there, content=True, beside=original)
             if seen.facts.kind is Kind.DIRECTORY is present.facts.kind or seen.facts.same_content(
                 present.facts
             ):

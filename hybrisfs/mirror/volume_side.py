@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Final, Protocol, TypeVar
 
-from hybrisfs.mirror.engine import Held, Listing, Original
+from hybrisfs.mirror.engine import Held, Listing, LocalOriginal, Original
 from hybrisfs.mirror.file_access import Reader, VolumeFile, digest_of, is_mirrored
 from hybrisfs.mirror.ignore import Ignored
 from hybrisfs.mirror.model import (
@@ -183,14 +183,16 @@ class VolumeSide:
             return Held(later=True)
         return Glimpse(kind, inode.id, _stamp(inode), inode.nlink)
 
-    def examine(self, path: bytes, glimpse: Glimpse, *, content: bool) -> Seen:
+    def examine(
+        self, path: bytes, glimpse: Glimpse, *, content: bool, beside: LocalOriginal | None = None
+    ) -> Seen:
         with self._fs.state.transaction() as tx:
             inode = self._required(tx, path, Seen(glimpse.identity, glimpse.stamp, Facts(glimpse.kind)))
             seen = self._seen(tx, inode, None)
         if not content or seen.facts.kind is not Kind.FILE:
             return seen
         with self.read(path, seen) as original:
-            return original.identified()
+            return original.identified(beside)
 
     def _seen(self, tx: Transaction, inode: Inode, content: bytes | None) -> Seen:
         kind = _KINDS[stat.S_IFMT(inode.mode)]

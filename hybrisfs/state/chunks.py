@@ -250,7 +250,7 @@ class ChunkStore(ChunkPlaces):
         Those that have been dropped are passed over.
         """
         for number, data in fetched.items():
-            self._remember(number, data)
+            self.remember(number, data)
         packs = {ref.number: ref.pack for ref in self.missing(list(fetched))}
         missing = list(packs)
         rows: list[tuple[int, int, int, int]] = []
@@ -274,7 +274,8 @@ class ChunkStore(ChunkPlaces):
         found = {row[0]: ChunkRef(*row) for row in select_many(self._db, query, [(one,) for one in numbers])}
         return [found[number] for number in numbers if number in found]
 
-    def _remember(self, number: int, data: bytes) -> None:
+    def remember(self, number: int, data: bytes) -> None:
+        """Keep the verified bytes of a chunk for a moment, in memory alone."""
         if number in self._recent:
             return
         self._recent[number] = data

@@ -255,8 +255,6 @@ def _add_pieces(connection: sqlite3.Connection, _: _Given) -> bool:
 
 
 def _add_skips(connection: sqlite3.Connection, _: _Given) -> bool:
-    """A program that did not know of parts showed contents with parts as empty files, or could not read their
-    lists: their lists are read anew."""
     connection.execute("ALTER TABLE file_chunk ADD COLUMN skip INTEGER NOT NULL DEFAULT 0")
     return True
 

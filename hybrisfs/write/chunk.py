@@ -1,7 +1,7 @@
 """Files become chunks: the staged bytes of a snapshot are cut, and its content register lists the chunks.
 
 Where `hybrisfs.write.layout` says. A stretch that is longer than the least chunk is cut by content: a file
-that is written anew with a few bytes more has most of its chunks already. Bytes that lie in one piece in the
+that is written again with a few bytes more has most of its chunks already. Bytes that lie in one piece in the
 journal stay where they are; others are assembled and appended once more. A chunk of zeros becomes a hole.
 """
 

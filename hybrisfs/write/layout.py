@@ -2,12 +2,12 @@
 
 A change of a few bytes makes a chunk of a few blocks, and the file keeps the parts of the former chunk on
 both sides. That is cheap to upload and dear to keep: each part is a row here, a run in the file's list and,
-for a device without the file, a piece to fetch. So a part of the file is cut anew as a whole
+for a device without the file, a piece to fetch. So a part of the file is cut again as a whole
 
 * when a stretch of `ChunkLimits.size` is made of more than `ChunkLimits.parts` parts. So a log that grows by
   blocks of 4 KiB uploads each byte some four times;
 * when the file shows less than a quarter of a chunk. So what the clouds keep is at most four times what the
-  file shows, and what is cut anew is a third of what was written before;
+  file shows, and what is cut again is a third of what was written before;
 * when the file is small.
 
 Bytes that are not on this device are never asked for: what touches them stays as it is.
@@ -28,7 +28,7 @@ from hybrisfs.state.file_chunks import BaseRow
 
 __all__ = ["ChunkLimits", "Layout", "pages", "plan", "without_holes"]
 
-_LEAST_SHOWN: Final = 4  # a chunk of which a file shows less than one part in so many is cut anew
+_LEAST_SHOWN: Final = 4  # a chunk of which a file shows less than one part in so many is cut again
 _PAGES: Final = 1024  # of a list: beyond, its pages become longer
 _PAGE_BOUND: Final = 4  # times what a page usually has, and one part in so many of it
 
@@ -44,7 +44,7 @@ class ChunkLimits:
     small: int = 32 << 10
     """A file of up to so many bytes is cut as a whole."""
     parts: int = 64
-    """Of which a stretch of *size* bytes is made, beyond which it is cut anew."""
+    """Of which a stretch of *size* bytes is made, beyond which it is cut again."""
     direct_runs: int = 64
     """Runs of a content's list, beyond which it is split into pages, ..."""
     runs_per_page: int = 256
@@ -65,12 +65,12 @@ def plan(size: int, extents: Sequence[Extent], rows: Sequence[BaseRow], limits: 
     order."""
     changed = _merged(_widened(extents, rows, size, limits.block))
     kept = _outside(rows, changed)
-    anew = [*_too_many_parts(changed, kept, size, limits), *_hardly_shown(kept)]
+    again = [*_too_many_parts(changed, kept, size, limits), *_hardly_shown(kept)]
     if changed and size <= limits.small and _are_here(kept, 0, size):
-        anew = [(0, size)]
-    if not anew:
+        again = [(0, size)]
+    if not again:
         return Layout(changed, kept)
-    stretches = _merged([*changed, *anew])
+    stretches = _merged([*changed, *again])
     return Layout(stretches, _outside(kept, stretches))
 
 
@@ -177,7 +177,7 @@ def without_holes(
 def pages(runs: Sequence[Run], usual: int) -> Iterator[Sequence[Run]]:
     """The runs of a long list in pages of *usual* runs or so; of more in a very long list.
 
-    Where a page ends depends on the chunk at its end, so a change makes one page anew, also when it adds
+    Where a page ends depends on the chunk at its end, so a change makes one new page, also when it adds
     runs.
     """
     while len(runs) > usual * _PAGES:

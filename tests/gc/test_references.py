@@ -17,7 +17,7 @@ LONG = bytes(range(256)) * 100
 
 @pytest.fixture
 def fleet() -> Iterator[Fleet]:
-    fleet = Fleet(2, environment=lambda _: limited(small_chunks(1024), SMALL_BLOCKS))
+    fleet = Fleet(2, environment=lambda _: limited(small_chunks(512), SMALL_BLOCKS))
     fleet[0].write("one", b"content of one")
     fleet[0].sign()
     fleet[0].write("two", b"content of two")
@@ -83,7 +83,7 @@ def test_what_a_change_hides_that_is_not_signed_yet(fleet: Fleet) -> None:
 def test_all_that_the_list_of_a_long_file_names(fleet: Fleet) -> None:
     fleet[0].write("long", LONG)
     fleet[0].sign()
-    parts = {LONG[at : at + 1024] for at in range(0, len(LONG), 1024)}
+    parts = {LONG[at : at + 512] for at in range(0, len(LONG), 512)}
     assert parts < set(needed(fleet[0]))
     fleet[0].write("long", b"")  # hides it, and is not signed
     assert parts < set(needed(fleet[0]))

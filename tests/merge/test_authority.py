@@ -258,7 +258,13 @@ contents = st.builds(
     lambda size, depth, runs: Content(sum(run.length for run in runs) if size < 0 else size, depth, runs),
     st.one_of(st.just(-1), st.just(-1), SIZES),
     st.sampled_from([0, 0, 1, 2]),
-    st.lists(st.builds(Run, SIZES, st.sampled_from([bytes(32), bytes(32), None])), min_size=1, max_size=2),
+    st.lists(
+        st.builds(
+            Run, SIZES, st.sampled_from([bytes(32), bytes(32), None]), st.sampled_from([0, 0, 1, 1 << 24 | 1])
+        ),
+        min_size=1,
+        max_size=2,
+    ),
 )
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 
-from hybrisfs.mirror.engine import Listing
+from hybrisfs.mirror.engine import Listing, LocalOriginal
 from hybrisfs.mirror.model import ChangedError, Facts, Glimpse, Kind, Seen, join, name_of, parent_of
 
 __all__ = ["MemoryPlace", "Node"]
@@ -41,6 +41,9 @@ class Reading:
 
     def blocks(self) -> Iterator[tuple[int, bytes]]:
         yield 0, self.node.content
+
+    def part(self, offset: int, length: int) -> bytes:
+        return self.node.content[offset : offset + length]
 
 
 class MemoryPlace:
@@ -79,7 +82,9 @@ class MemoryPlace:
                 found[name_of(one)] = Glimpse(node.kind, self._identity(node), b"%d" % node.version)
         return found
 
-    def examine(self, path: bytes, glimpse: Glimpse, *, content: bool) -> Seen:
+    def examine(
+        self, path: bytes, glimpse: Glimpse, *, content: bool, beside: LocalOriginal | None = None
+    ) -> Seen:
         seen = self._seen(path)
         if (seen.identity, seen.stamp) != (glimpse.identity, glimpse.stamp):
             raise ChangedError(path)

@@ -196,12 +196,16 @@ class _Gate:
             self._changed.notify_all()
 
 
+CHUNK = 512
+"""Bytes; so short ones are cut at equal lengths."""
+
+
 @contextmanager
 def long_file(rig: Rig, chunks: int) -> Iterator[tuple[Inode, bytes, _Gate]]:
     """A file of so many chunks that this device does not hold, of which runs ahead hold two each."""
-    rig.fetcher.limits = FetchLimits(near_bytes=0, ahead_bytes=9000)
-    rig.chunker.limits = small_chunks(4096)
-    content = Random(1).randbytes(4096 * chunks)
+    rig.fetcher.limits = FetchLimits(near_bytes=0, ahead_bytes=2 * CHUNK + 100)
+    rig.chunker.limits = small_chunks(CHUNK)
+    content = Random(1).randbytes(CHUNK * chunks)
     inode = rig.make(b"long", content)
     rig.publish()
     rig.pack()
@@ -222,15 +226,15 @@ def test_the_chunks_of_one_read_are_fetched_side_by_side(rig: Rig) -> None:
 def test_requests_run_ahead_of_who_reads_a_file_from_front_to_back(rig: Rig) -> None:
     with long_file(rig, 40) as (inode, content, gate), ThreadPoolExecutor(1) as pool:
         gate.open()
-        assert rig.read(inode, 0, 4096) == content[:4096]
+        assert rig.read(inode, 0, CHUNK) == content[:CHUNK]
         assert gate.most == 1  # nobody knows yet
         gate.close()
-        reading = pool.submit(rig.read, inode, 4096, 4096)
+        reading = pool.submit(rig.read, inode, CHUNK, CHUNK)
         gate.wait_for(7)  # what is wanted, and six runs ahead
         gate.open()
-        assert reading.result(PATIENCE) == content[4096:8192]
-        for start in range(8192, len(content), 4096):
-            assert rig.read(inode, start, 4096) == content[start : start + 4096]
+        assert reading.result(PATIENCE) == content[CHUNK : 2 * CHUNK]
+        for start in range(2 * CHUNK, len(content), CHUNK):
+            assert rig.read(inode, start, CHUNK) == content[start : start + CHUNK]
         rig.fetcher.join()
         assert gate.most <= 8
         fetched = [chunk for run in rig.clouds.gets for chunk in run]
@@ -240,16 +244,16 @@ def test_requests_run_ahead_of_who_reads_a_file_from_front_to_back(rig: Rig) -> 
 def test_who_reads_what_is_here_already_has_more_fetched_ahead(rig: Rig) -> None:
     with long_file(rig, 60) as (inode, content, gate), ThreadPoolExecutor(1) as pool:
         gate.open()
-        assert rig.read(inode, 0, 4096) == content[:4096]
+        assert rig.read(inode, 0, CHUNK) == content[:CHUNK]
         gate.close()
-        reading = pool.submit(rig.read, inode, 4096, 4096)
+        reading = pool.submit(rig.read, inode, CHUNK, CHUNK)
         gate.wait_for(7)
         gate.open()
-        assert reading.result(PATIENCE) == content[4096:8192]
+        assert reading.result(PATIENCE) == content[CHUNK : 2 * CHUNK]
         gate.wait_for_rest()
         gate.close()
-        for start in range(8192, 6 * 4096, 4096):  # all of it has come by now
-            assert rig.read(inode, start, 4096) == content[start : start + 4096]
+        for start in range(2 * CHUNK, 6 * CHUNK, CHUNK):  # all of it has come by now
+            assert rig.read(inode, start, CHUNK) == content[start : start + CHUNK]
         gate.wait_for(2)  # the reader is in the second run ahead: two are begun behind the last
         gate.open()
 
@@ -295,16 +299,16 @@ def test_files_of_a_folder_are_fetched_together_whatever_the_order(rig: Rig) -> 
 
 
 def test_what_stands_behind_a_large_file_is_not_fetched_ahead_of_its_reader(rig: Rig) -> None:
-    rig.fetcher.limits = FetchLimits(near_bytes=0, ahead_bytes=9000)
-    rig.chunker.limits = small_chunks(4096)
-    large, others = rig.make(b"large", Random(1).randbytes(4096 * 20)), 200
+    rig.fetcher.limits = FetchLimits(near_bytes=0, ahead_bytes=2 * CHUNK + 100)
+    rig.chunker.limits = small_chunks(CHUNK)
+    large, others = rig.make(b"large", Random(1).randbytes(CHUNK * 20)), 200
     for number in range(others):
-        rig.make(b"%d" % number, Random(number).randbytes(2000))
+        rig.make(b"%d" % number, Random(number).randbytes(250))
     rig.publish()
     rig.pack()
     rig.room.drop_all()
-    for start in range(0, 4096 * 20, 4096):
-        rig.read(large, start, 4096)
+    for start in range(0, CHUNK * 20, CHUNK):
+        rig.read(large, start, CHUNK)
     rig.fetcher.join()
     assert sum(map(len, rig.clouds.gets)) <= 20 + 10  # a run or two reach beyond its end
 
@@ -313,8 +317,8 @@ def test_nothing_is_read_ahead_while_transfers_are_to_be_spared(rig: Rig) -> Non
     with long_file(rig, 10) as (inode, content, gate):
         gate.open()
         rig.signals.pause_transfers(True)
-        for start in range(0, 3 * 4096, 4096):
-            assert rig.read(inode, start, 4096) == content[start : start + 4096]
+        for start in range(0, 3 * CHUNK, CHUNK):
+            assert rig.read(inode, start, CHUNK) == content[start : start + CHUNK]
         rig.fetcher.join()
         assert [len(run) for run in rig.clouds.gets] == [1, 1, 1]
 

@@ -76,7 +76,11 @@ ROWS: dict[str, tuple[str, str]] = {
     "xattr": ("INSERT INTO xattr VALUES (3, x'7573', x'00')", "tree"),
     "part of a file": ("DELETE FROM file_chunk WHERE ino = 3", "tree"),
     "other chunk": ("UPDATE file_chunk SET chunk = 1 + chunk % 4 WHERE ino = 3", "tree"),
-    "overlap": ("INSERT INTO file_chunk SELECT ino, offset + 1, length - 1, chunk FROM file_chunk", "tree"),
+    "overlap": (
+        "INSERT INTO file_chunk SELECT ino, offset + 1, length, chunk, 0 FROM file_chunk",
+        "tree",
+    ),
+    "part of a chunk": ("UPDATE file_chunk SET skip = 1 WHERE ino = 3", "tree"),
     "chunk": ("DELETE FROM chunk WHERE number = 1", "tree"),
     "chunk id": ("UPDATE chunk SET id = randomblob(32) WHERE number = 1", "cache"),
     "chunk length": ("UPDATE chunk SET length = length - 1 WHERE number = 1", "tree"),

@@ -236,9 +236,9 @@ def test_a_pack_has_the_code_that_it_was_made_with(pair: tuple[Device, Second]) 
 def test_a_false_claim_that_came_first_does_not_hide_the_true_one(pair: tuple[Device, Second]) -> None:
     """Both are of the same member, and the false one has a length of its own."""
     first, second = pair
-    content = noise(7, MIB)
+    content = noise(7, MIB // 16)  # one chunk
     identity = second.volume.sealer.chunk_id(content)
-    false = PackRecord(1, 2, b"\0\1", [PackedChunk(identity, 3, 999, MIB // 2)])
+    false = PackRecord(1, 2, b"\0\1", [PackedChunk(identity, 3, 999, MIB // 32)])
     said(second, first, [(pack_key(NOWHERE), false.encode())])
     second.write("file", content)
     second.sync()
@@ -409,10 +409,8 @@ def test_nor_for_one_who_writes_over_the_file(pair: tuple[Device, Second], autho
     claim(second, first, chunks)
     first.volume.drop_cache()
     with first.volume.fs.state.transaction() as tx:
-        here = tx.execute(
-            "SELECT count(*) FROM chunk WHERE segment > 0 AND id IN (?, ?)", [one for one, _ in chunks]
-        )
-        assert here.fetchone() == (2,)
+        here = {one for (one,) in tx.execute("SELECT id FROM chunk WHERE segment > 0")}
+    assert {one for one, _ in chunks} <= here
 
 
 def test_the_word_of_the_author_is_enough(pair: tuple[Device, Second], author: Second) -> None:

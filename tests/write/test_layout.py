@@ -94,16 +94,14 @@ def test_a_file_that_is_empty() -> None:
 @st.composite
 def files(draw: st.DrawFn) -> tuple[int, list[Extent], list[BaseRow]]:
     """The size, and what is staged over which parts; some parts show pieces of one chunk."""
-    here = st.booleans()
     rows: list[BaseRow] = []
     at = 0
     for number in range(draw(st.integers(0, 12))):
         at += draw(st.sampled_from([0, 0, 0, 3, 50]))
         length, skip = draw(st.integers(1, 90)), draw(st.sampled_from([0, 0, 7, 200]))
         whole = skip + length + draw(st.sampled_from([0, 0, 5, 500]))
-        rows.append(
-            row(at, length, skip, draw(st.sampled_from([number, 0])), whole, here=draw(st.booleans()))
-        )
+        shown = chunk(draw(st.sampled_from([number, 0])), whole, here=draw(st.booleans()))
+        rows.append(BaseRow(at, length, skip, shown))
         at += length
     size = at + draw(st.sampled_from([0, 1, 40]))
     extents: list[Extent] = []
