@@ -29,7 +29,6 @@ from hybrisfs.state.file_chunks import BaseRow
 __all__ = ["ChunkLimits", "Layout", "pages", "plan", "without_holes"]
 
 _LEAST_SHOWN: Final = 4  # a chunk of which a file shows less than one part in so many is cut again
-_PAGES: Final = 1024  # of a list: beyond, its pages become longer
 _PAGE_BOUND: Final = 4  # times what a page usually has, and one part in so many of it
 
 
@@ -47,7 +46,7 @@ class ChunkLimits:
     """Of which a stretch of *size* bytes is made, beyond which it is cut again."""
     direct_runs: int = 64
     """Runs of a content's list, beyond which it is split into pages, ..."""
-    runs_per_page: int = 256
+    runs_per_page: int = 128
     """... and those that a page usually has."""
 
 
@@ -175,12 +174,13 @@ def without_holes(
 
 
 def pages(runs: Sequence[Run], usual: int) -> Iterator[Sequence[Run]]:
-    """The runs of a long list in pages of *usual* runs or so; of more in a very long list.
+    """The runs of a list in pages of *usual* runs or so; of more in a very long list, so that the list of
+    its pages is not longer than a page.
 
-    Where a page ends depends on the chunk at its end, so a change makes one new page, also when it adds
+    Where a page ends depends on the chunk at its end. So a change makes one new page, even when it adds
     runs.
     """
-    while len(runs) > usual * _PAGES:
+    while usual * usual < len(runs):
         usual *= 2
     start = 0
     for index, run in enumerate(runs, 1):
