@@ -14,6 +14,7 @@ from hybrisfs.state.database import Reader, RowWriter
 
 __all__ = [
     "BaseRow",
+    "ContentPage",
     "ContentTable",
     "Part",
     "RecentParts",
@@ -172,7 +173,8 @@ def bytes_of_versions_alone(db: Reader) -> int:
 
 # -- the chunks of files: the tables `file_chunk`, `content_page` and `unlisted` ------------------------
 # A file shows chunks by its *parts*, which never overlap. The list of a long file's chunks stands in chunks
-# itself, its *pages*. Until these have been read the file has no parts: it is *unlisted*.
+# itself, its *pages*. Until these have been read the file has no parts: it is *unlisted*. So is a file, until
+# it is read, of which the program before this one could not read the list.
 
 
 Part: TypeAlias = tuple[int, int, int, int, int]
@@ -197,6 +199,20 @@ class BaseRow:
     def between(self, start: int, end: int) -> BaseRow:
         """Of the part what stands from *start* to *end*, which are in it."""
         return BaseRow(start, end - start, self.skip + start - self.offset, self.chunk)
+
+
+class ContentPage(NamedTuple):
+    """A page of the list of a file's chunks: it lists those of *length* bytes of the file from *start* on."""
+
+    start: int
+    length: int
+    chunk: int
+    """Its number."""
+    id: bytes
+
+    @property
+    def end(self) -> int:
+        return self.start + self.length
 
 
 class ContentTable:

@@ -38,9 +38,11 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from hybrisfs.kinds import BALLOT, CONTENT, EVIDENCE, MEMBER, PLACE, PROPOSAL, VOTE, sql_node
+from hybrisfs.registers.tree import Content
 from hybrisfs.state.moments import credible, latest
 from hybrisfs.state.schema import CHARGES, HISTORY, HOLDS, MINUTES, PIECES, SCHEMA_VERSION, UNSIGNED, lay_out
 from sync import VersionVector
+from sync.codec import DecodeError
 
 __all__ = ["OLDEST", "migrate"]
 
@@ -255,7 +257,23 @@ def _add_pieces(connection: sqlite3.Connection, _: _Given) -> bool:
 
 
 def _add_skips(connection: sqlite3.Connection, _: _Given) -> bool:
+    """To the program before, a content with parts was no content: the file was empty."""
     connection.execute("ALTER TABLE file_chunk ADD COLUMN skip INTEGER NOT NULL DEFAULT 0")
+    rows = connection.execute(
+        f"SELECT n.ino, r.value FROM node n JOIN register r ON r.key = {CONTENT.sql_key('n.id')} "
+        "AND n.content_stamp = (r.clock << 16 | r.writer) "
+        "WHERE n.size = 0 AND r.value IS NOT NULL AND substr(r.value, 1, 1) <> x'00' "
+        "AND NOT EXISTS (SELECT 1 FROM pending p WHERE p.key = r.key AND p.clock IS NULL) "
+        "AND NOT EXISTS (SELECT 1 FROM unlisted u WHERE u.ino = n.ino)"
+    ).fetchall()
+    for ino, value in rows:
+        try:
+            size = Content.decode(value).size
+        except DecodeError:
+            continue  # no correct device wrote it
+        connection.execute("UPDATE node SET size = ?1, stored = ?1 WHERE ino = ?2", (size, ino))
+        connection.execute("UPDATE meta SET value = value + ? WHERE key = 'bytes'", (size,))
+        connection.execute("INSERT INTO unlisted VALUES (?, ?)", (ino, value))
     return True
 
 

@@ -301,10 +301,10 @@ CREATE TABLE hoard (
     name   BLOB NOT NULL                   -- empty for the root
 ) WITHOUT ROWID;
 
--- Files whose list of chunks has yet to be read from the chunks that hold it.
+-- Files whose list of chunks has yet to be read from the chunks that hold it, or from the content register.
 CREATE TABLE unlisted (
     ino   INTEGER PRIMARY KEY,
-    value BLOB NOT NULL                    -- the content register, of depth 1
+    value BLOB NOT NULL                    -- the content register
 );
 
 -- Registers that changed in the view since the clouds last held their value. `seq` is the change's

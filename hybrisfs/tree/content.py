@@ -167,6 +167,7 @@ class FileBytes:
         extents = self._inodes.extents_of(tx, inode)
         extents.truncate(size)
         self._inodes.touch_extents(inode)
+        inode.pages = None
         if inode.stored:
             inode.stored -= tx.contents.cut_off(inode.ino, size)
 
@@ -225,6 +226,7 @@ class FileBytes:
         if inode.stored or inode.content_stamp:  # cut to nothing, it still has the pages of its old list
             tx.contents.clear(inode.ino)
             inode.stored = 0
+            inode.pages = None
 
     def resize(self, inode: Inode, size: int) -> None:
         """The size is this, whatever the content."""
@@ -368,9 +370,10 @@ class ReceivedContent:
         value = self.unlisted(tx, inode)
         if value is None:
             return None
-        runs: list[Run] = []
+        listed = _decode(value)
+        runs = [] if listed.depth else list(listed.runs)
         missing: list[ChunkRef] = []
-        for page in _decode(value).runs:
+        for page in listed.runs if listed.depth else ():
             ref = tx.chunks.find(page.chunk or b"")
             data = None if ref is None else tx.chunks.read_whole(ref)
             if ref is not None and data is None:

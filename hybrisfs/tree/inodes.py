@@ -7,7 +7,7 @@ when there are many. Rows are written in one batch by `flush`, inside the transa
 from __future__ import annotations
 
 import stat
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from hybrisfs.environment import Environment
 from hybrisfs.registers.node_id import ROOT_ID, new_node_id
 from hybrisfs.state.extents import ExtentMap
+from hybrisfs.state.file_chunks import ContentPage
 from hybrisfs.state.nodes import NODE_COLUMNS, NodeRow
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.state import Transaction
@@ -65,6 +66,7 @@ class Inode:
         "mtime",
         "nlink",
         "orphan",
+        "pages",
         "patience",
         "rdev",
         "size",
@@ -105,6 +107,8 @@ class Inode:
         self.truncations = 0  # tells a snapshot that the file has been cut shorter since
         self.dirty_since = 0.0  # when its oldest unpublished change of content was made; 0: there is none
         self.patience = LEAST_PATIENCE  # seconds that finished changes wait behind it while it is open
+        # The pages that list all parts of a large file; None: unknown. Not of what is staged.
+        self.pages: Sequence[ContentPage] | None = None
         self.snapshots = 0  # of its content that are being cut into chunks
         self.forced = False  # to be published although it is open for writing
         self.looked_up = False  # the kernel knows it and may open it without asking for a name

@@ -260,9 +260,13 @@ class ContentCheck:
             return f"it has {size} bytes, {signed.size} were signed"
         unlisted = ContentTable(self._db).value_unlisted(ino)
         if unlisted is not None:
-            if unlisted != value or signed.depth == 0:
+            if unlisted != value:
                 return "its list of chunks, which has yet to be read, is not the one signed"
-            return None if self._has_pages(ino, signed) else "a chunk of its list of chunks has no record"
+            return (
+                None
+                if not signed.depth or self._has_pages(ino, signed)
+                else "a chunk of its list of chunks has no record"
+            )
         same = (
             self._is_listed(ino, size, signed)
             if signed.depth

@@ -8,20 +8,21 @@ journal stay where they are; others are assembled and appended once more. A chun
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.registers.tree import Content, Run, encode_runs
 from hybrisfs.state.chunk_states import MAX_CHUNK, ChunkRef, CutRow
 from hybrisfs.state.extents import ZEROS, Piece, cut_pieces
-from hybrisfs.state.file_chunks import BaseRow
+from hybrisfs.state.file_chunks import BaseRow, ContentPage
 from hybrisfs.state.pieces import hashes_of_pieces
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.write.cut import FileSnapshot
-from hybrisfs.write.layout import ChunkLimits, Layout, pages, plan, without_holes
+from hybrisfs.write.layout import ChunkLimits, Layout, in_pages, page_length, plan, without_holes
 
 __all__ = ["Chunker"]
 
@@ -60,8 +61,8 @@ class Chunker:
         source = _Source(self._fs, self._fetcher, snapshot)
         fresh = [one for start, end in layout.stretches for one in self._cut_stretch(source, start, end)]
         with self._fs.state.transaction() as tx:
-            self._replace(tx, snapshot, layout, fresh)
-            return self._value(tx, snapshot, _runs(snapshot.size, layout.kept, fresh))
+            is_shown = self._show(tx, snapshot, layout, fresh)
+            return self._list(tx, snapshot, _Runs(layout.kept, fresh), is_shown=is_shown)
 
     def _cut_stretch(self, source: _Source, start: int, end: int) -> Iterator[_Fresh]:
         pieces = source.pieces(start, end)
@@ -101,13 +102,11 @@ class Chunker:
             number = tx.chunks.add(CutRow(identity, len(data), segment, position, hashes))
         return _Fresh(offset, len(data), number, identity)
 
-    def _replace(
-        self, tx: Transaction, snapshot: FileSnapshot, layout: Layout, fresh: Sequence[_Fresh]
-    ) -> None:
+    def _show(self, tx: Transaction, snapshot: FileSnapshot, layout: Layout, fresh: Sequence[_Fresh]) -> bool:
         """Let the view show the chunks instead of the extents, unless the file was cut shorter since."""
         inode = snapshot.inode
         if inode.truncations != snapshot.truncations or (inode.orphan and not inode.handles):
-            return
+            return False
         former = {row.offset: row for row in snapshot.rows}
         parts = [(inode.ino, one.offset, one.length, one.chunk, 0) for one in fresh]
         parts += [
@@ -116,29 +115,41 @@ class Chunker:
             if former.get(row.offset) is not row
         ]
         tx.contents.replace_parts(inode.ino, _regions(snapshot.rows, layout), parts)
-        inode.stored = sum(row.length for row in layout.kept) + sum(one.length for one in fresh)
+        inode.stored -= sum(row.length for row in snapshot.rows)
+        inode.stored += sum(row.length for row in layout.kept) + sum(one.length for one in fresh)
         self._fs.inodes.extents_of(tx, inode).drop_epochs(snapshot.epoch)
         self._fs.inodes.touch_extents(inode)
         self._fs.inodes.touch(inode)
+        return True
 
-    def _value(self, tx: Transaction, snapshot: FileSnapshot, runs: list[Run]) -> bytes:
-        ino, contents = snapshot.inode.ino, tx.contents
-        gone = snapshot.inode.orphan and not snapshot.inode.handles
-        if snapshot.rows or snapshot.inode.content_stamp:  # cut to nothing, it had its old list still
-            contents.drop_pages(ino)
-        limits = self.limits
-        if len(runs) <= limits.direct_runs:
-            return Content(snapshot.size, 0, runs).encode()
-        listed: list[Run] = []
-        for batch in pages(runs, limits.runs_per_page):
-            page = encode_runs(batch)
-            identity = self._fs.state.namer.chunk_id(page)
-            segment, position = self._fs.journal.append(page, within_budget=False)
-            number = tx.chunks.add(CutRow(identity, len(page), segment, position))
-            if not gone:
-                contents.add_pages([(ino, number)])
-            listed.append(Run(sum(run.length for run in batch), identity))
-        return Content(snapshot.size, 1, listed).encode()
+    def _list(self, tx: Transaction, snapshot: FileSnapshot, runs: _Runs, *, is_shown: bool) -> bytes:
+        """The register's value. The pages of a long list are chunks, too."""
+        inode, contents, limits = snapshot.inode, tx.contents, self.limits
+        if snapshot.rows or inode.content_stamp:  # cut to nothing, it had its old list still
+            contents.drop_pages(inode.ino)
+        inode.pages = None
+        if not snapshot.pages and len(all_runs := runs.between(0, snapshot.size)) <= limits.direct_runs:
+            return Content(snapshot.size, 0, all_runs).encode()
+        usual = page_length(snapshot.size, limits)
+        pages = [*snapshot.pages, *self._new_pages(tx, snapshot.ranges, runs, usual)]
+        pages.sort()
+        if is_shown:
+            inode.pages = pages
+        if not inode.orphan or inode.handles:
+            contents.add_pages((inode.ino, page.chunk) for page in pages)
+        return Content(snapshot.size, 1, [Run(page.length, page.id) for page in pages]).encode()
+
+    def _new_pages(
+        self, tx: Transaction, ranges: Iterable[tuple[int, int]], runs: _Runs, usual: int
+    ) -> Iterator[ContentPage]:
+        for start, end in ranges:
+            for batch in in_pages(runs.between(start, end), usual):
+                page, length = encode_runs(batch), sum(run.length for run in batch)
+                identity = self._fs.state.namer.chunk_id(page)
+                segment, position = self._fs.journal.append(page, within_budget=False)
+                number = tx.chunks.add(CutRow(identity, len(page), segment, position))
+                yield ContentPage(start, length, number, identity)
+                start += length
 
 
 class _Source:
@@ -210,18 +221,25 @@ def _regions(rows: Sequence[BaseRow], layout: Layout) -> Iterator[tuple[int, int
         yield crossing.offset if crossing.offset < start < crossing.end else start, end
 
 
-def _runs(size: int, kept: Sequence[BaseRow], fresh: Sequence[_Fresh]) -> list[Run]:
-    """The whole file as runs of chunks and holes."""
-    parts = [(row.offset, Run(row.length, row.chunk.id, row.skip)) for row in kept]
-    parts += [(one.offset, Run(one.length, one.id)) for one in fresh]
-    parts.sort()
-    runs: list[Run] = []
-    at = 0
-    for offset, run in parts:
-        if offset > at:
-            runs.append(Run(offset - at, None))
-        runs.append(run)
-        at = offset + run.length
-    if at < size:
-        runs.append(Run(size - at, None))
-    return runs
+class _Runs:
+    """The parts of a file, as runs of its list."""
+
+    def __init__(self, kept: Iterable[BaseRow], fresh: Iterable[_Fresh]) -> None:
+        parts = [(row.offset, Run(row.length, row.chunk.id, row.skip)) for row in kept]
+        parts += [(one.offset, Run(one.length, one.id)) for one in fresh]
+        self._parts = sorted(parts)
+
+    def between(self, start: int, end: int) -> list[Run]:
+        """The runs of start..end, which no part crosses; what no part covers is a hole."""
+        runs: list[Run] = []
+        at = start
+        for offset, run in islice(self._parts, bisect_left(self._parts, (start,)), None):
+            if offset >= end:
+                break
+            if offset > at:
+                runs.append(Run(offset - at, None))
+            runs.append(run)
+            at = offset + run.length
+        if at < end:
+            runs.append(Run(end - at, None))
+        return runs

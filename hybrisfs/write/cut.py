@@ -36,17 +36,18 @@ made room for that name: others must not see the old file go and nothing come.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from hybrisfs.kinds import ATTRIBUTES, PLACE, Trait, having
 from hybrisfs.merge.unsigned import unsigned_place
 from hybrisfs.state.extents import ZEROS, Extent
-from hybrisfs.state.file_chunks import BaseRow
+from hybrisfs.state.file_chunks import BaseRow, ContentPage
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import LEAST_PATIENCE, Inode
+from hybrisfs.write.layout import ChunkLimits, to_list
 
 __all__ = [
     "Cut",
@@ -72,7 +73,11 @@ class FileSnapshot:
     extents: list[Extent]
     epoch: int
     truncations: int
+    ranges: list[tuple[int, int]]
+    """What has to be listed again, as (start, end), in order. For the rest the file has *pages*."""
+    pages: Sequence[ContentPage]
     rows: list[BaseRow]
+    """The parts in *ranges*."""
     recut: int = 0
     """Bytes that `Chunker.chunk` had to cut again although no program had written them since the last
     cut."""
@@ -402,13 +407,19 @@ def _capture_direct(tx: Transaction, fs: FileSystem, cut: Cut, key: bytes) -> bo
 
 def _snapshot(tx: Transaction, fs: FileSystem, key: bytes, inode: Inode) -> FileSnapshot:
     extents = fs.inodes.extents_of(tx, inode)
-    epoch = extents.epoch
+    epoch, staged = extents.epoch, extents.snapshot()
+    ranges, pages = to_list(inode.size, staged, inode.pages or (), fs.environment.limits.of(ChunkLimits))
+    rows: list[BaseRow] = []
+    for start, end in ranges if inode.stored else ():
+        rows += fs.content.base_rows(tx, inode, start, end)
     return FileSnapshot(
         key=key,
         inode=inode,
         size=inode.size,
-        extents=extents.snapshot(),
+        extents=staged,
         epoch=epoch,
         truncations=inode.truncations,
-        rows=fs.content.base_rows(tx, inode, 0, inode.size) if inode.stored else [],
+        ranges=ranges,
+        pages=pages,
+        rows=rows,
     )

@@ -24,9 +24,9 @@ from typing import Final, NamedTuple
 from hybrisfs.registers.tree import Run
 from hybrisfs.state.chunk_states import MAX_CHUNK
 from hybrisfs.state.extents import ZEROS, Extent
-from hybrisfs.state.file_chunks import BaseRow
+from hybrisfs.state.file_chunks import BaseRow, ContentPage
 
-__all__ = ["ChunkLimits", "Layout", "pages", "plan", "without_holes"]
+__all__ = ["ChunkLimits", "Layout", "in_pages", "page_length", "plan", "to_list", "without_holes"]
 
 _LEAST_SHOWN: Final = 4  # a chunk of which a file shows less than one part in so many is cut again
 _PAGE_BOUND: Final = 4  # times what a page usually has, and one part in so many of it
@@ -81,7 +81,7 @@ def _widened(
         start, end = extent.start, min(extent.end, size)
         if start >= end:
             continue
-        first, last = start // block * block, min(-(-end // block) * block, size)
+        first, last = _down(start, block), min(_up(end, block), size)
         yield first if _are_here(rows, first, start) else start, last if _are_here(rows, end, last) else end
 
 
@@ -109,6 +109,14 @@ def _hardly_shown(kept: Sequence[BaseRow]) -> Iterator[tuple[int, int]]:
         chunk = row.chunk
         if chunk.number in partial and chunk.is_here and shown[chunk.number] * _LEAST_SHOWN < chunk.length:
             yield row.offset, row.end
+
+
+def _down(at: int, unit: int) -> int:
+    return at // unit * unit
+
+
+def _up(at: int, unit: int) -> int:
+    return -(-at // unit) * unit
 
 
 def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -163,8 +171,8 @@ def without_holes(
     for first, last, segment in pieces:
         if segment != ZEROS:
             continue
-        hole = -(-first // block) * block if first > start else start
-        upto = last // block * block if last < end else end
+        hole = _up(first, block) if first > start else start
+        upto = _down(last, block) if last < end else end
         if upto > hole:
             if hole > at:
                 yield at, hole
@@ -173,15 +181,49 @@ def without_holes(
         yield at, end
 
 
-def pages(runs: Sequence[Run], usual: int) -> Iterator[Sequence[Run]]:
-    """The runs of a list in pages of *usual* runs or so; of more in a very long list, so that the list of
-    its pages is not longer than a page.
+# -- the list of a large file's chunks --------------------------------------------------------------------
+
+
+def to_list(
+    size: int, extents: Iterable[Extent], pages: Sequence[ContentPage], limits: ChunkLimits
+) -> tuple[list[tuple[int, int]], list[ContentPage]]:
+    """What of a file of *size* bytes has to be listed again, as (start, end) in order, and the pages for the
+    rest. *pages* list all of it but for the staged *extents*, or there are none.
+
+    The pages for the stretches of `ChunkLimits.size` with a change are made again: `plan` looks as far.
+    """
+    near = _merged((_down(one.start, limits.size), _up(one.end, limits.size)) for one in extents)
+    again: list[tuple[int, int]] = []
+    kept: list[ContentPage] = []
+    index = 0
+    for page in pages:
+        while index < len(near) and near[index][1] <= page.start:
+            index += 1
+        if index < len(near) and near[index][0] < page.end:
+            again.append((page.start, page.end))
+        else:
+            kept.append(page)
+    listed = pages[-1].end if pages else 0
+    if listed < size:
+        again.append((listed, size))
+    return _merged(again), kept
+
+
+def page_length(size: int, limits: ChunkLimits) -> int:
+    """The runs that a page usually has in the list of a file of *size* bytes: so many that the list of its
+    pages is not longer than a page."""
+    runs, usual = size // (limits.size // 2), limits.runs_per_page
+    while usual * usual < runs:
+        usual *= 2
+    return usual
+
+
+def in_pages(runs: Sequence[Run], usual: int) -> Iterator[Sequence[Run]]:
+    """The runs of a list in pages of *usual* runs or so.
 
     Where a page ends depends on the chunk at its end. So a change makes one new page, even when it adds
     runs.
     """
-    while usual * usual < len(runs):
-        usual *= 2
     start = 0
     for index, run in enumerate(runs, 1):
         count = index - start

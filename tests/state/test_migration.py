@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import sqlite3
 import time
 from contextlib import closing
@@ -20,8 +21,10 @@ from hybrisfs.registers.tree import Place, content_key, place_key
 from hybrisfs.state.database import Database, DatabaseLimits
 from hybrisfs.state.migration import migrate
 from hybrisfs.state.schema import SCHEMA_VERSION
+from hybrisfs.write.layout import ChunkLimits
 from sync import DeviceKey, VersionVector
 from tests.surroundings import limited
+from tests.tree.invariants import check_accounts
 from tests.tree.rig import Rig
 
 OLD = Path(__file__).parent / "databases" / "format-5.db.gz"
@@ -296,3 +299,41 @@ def test_what_the_clouds_may_have_lost_is_still_put_there_again(path: Path) -> N
             (2, 0),
             (3, 0),
         ]
+
+
+def test_a_content_with_parts_is_shown_after_the_update(tmp_path: Path) -> None:
+    """The program before took it for none. A file that is empty, or was emptied here since, stays so."""
+    rig = Rig(tmp_path, environment=limited(ChunkLimits(small=0)))
+    contents = {b"file": os.urandom(40_000), b"empty": b"", b"emptied": os.urandom(50_000)}
+    for name, content in contents.items():
+        inode = rig.make(name, content)
+        rig.publish()
+        if content:
+            contents[name] = content[:20_000] + b"!" + content[20_001:]
+            handle = rig.fs.open(rig.tx, inode.ino, os.O_RDWR)
+            rig.fs.write(rig.tx, inode, 20_000, b"!")
+            rig.fs.release(rig.tx, handle)
+            rig.publish()
+    size = rig.find(b"file").size
+    with rig.fs.state.transaction() as tx:
+        rig.fs.content.truncate(tx, rig.find(b"emptied"), 0)
+    rig.commit()
+    rig.close()
+    path = tmp_path / "volume.db"
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE meta SET value = value - ? WHERE key = 'bytes'", (size,))
+        db.execute("UPDATE node SET size = 0, stored = 0")
+        db.execute("DELETE FROM file_chunk")
+        db.execute("ALTER TABLE file_chunk DROP COLUMN skip")
+        db.execute("PRAGMA user_version = 19")
+        db.commit()
+    rig = Rig(tmp_path)
+    contents[b"emptied"] = b""
+    assert {name: rig.find(name).size for name in contents} == {
+        name: len(content) for name, content in contents.items()
+    }
+    for name, content in contents.items():
+        with rig.fs.state.transaction() as tx:
+            assert rig.fs.received.lacking(tx, rig.find(name)) is None
+        assert rig.read(rig.find(name)) == content
+    check_accounts(rig, [])

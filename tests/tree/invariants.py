@@ -55,13 +55,13 @@ def _check_extents(rig: Rig, snapshots: list[FileSnapshot]) -> None:
 
 def _check_rows(rig: Rig, *, honest: bool) -> None:
     rows = rig.db.rows.execute(
-        "SELECT f.ino, f.offset, f.length, c.length, n.size FROM file_chunk f "
+        "SELECT f.ino, f.offset, f.length, f.skip + f.length, c.length, n.size FROM file_chunk f "
         "LEFT JOIN chunk c ON c.number = f.chunk LEFT JOIN node n ON n.ino = f.ino ORDER BY f.ino, f.offset"
     ).fetchall()
-    for ino, offset, shown, whole, size in rows:
+    for ino, offset, shown, reach, whole, size in rows:
         assert size is not None, f"content of node {ino}, which does not exist"
         assert whole is not None and shown > 0
-        assert shown <= whole or not honest
+        assert reach <= whole or not honest
         assert offset + shown <= size
     for one, other in pairwise(rows):
         assert one[0] != other[0] or one[1] + one[2] <= other[1], f"chunks of node {one[0]} overlap"

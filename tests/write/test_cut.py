@@ -15,7 +15,8 @@ from hybrisfs.write.layout import ChunkLimits
 from tests.merge.test_many_links import calls
 from tests.tree.invariants import check_accounts
 from tests.tree.rig import Rig
-from tests.write.test_publish import Others, before_settling, opened, others, write
+from tests.write.others import Others
+from tests.write.test_publish import before_settling, opened, others, write
 
 __all__ = ["others"]
 

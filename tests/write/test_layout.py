@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hybrisfs.registers.tree import Run
 from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.state.extents import ZEROS, Extent
-from hybrisfs.state.file_chunks import BaseRow
-from hybrisfs.write.layout import ChunkLimits, Layout, pages, plan, without_holes
+from hybrisfs.state.file_chunks import BaseRow, ContentPage
+from hybrisfs.write.layout import ChunkLimits, Layout, in_pages, page_length, plan, to_list, without_holes
 
 BLOCK = 8
 LIMITS = ChunkLimits(size=128, block=BLOCK, small=16, parts=6)
@@ -160,7 +160,7 @@ def some_runs(count: int) -> list[Run]:
 
 
 def encoded(runs: Sequence[Run], usual: int = 16) -> list[tuple[Run, ...]]:
-    return [tuple(page) for page in pages(runs, usual)]
+    return [tuple(page) for page in in_pages(runs, usual)]
 
 
 def test_pages_hold_all_runs_in_order() -> None:
@@ -188,6 +188,32 @@ def test_equal_runs_and_holes_have_pages_too() -> None:
     assert {len(page) for page in encoded([Run(1, None)] * 128)} == {64}
 
 
-def test_a_list_without_end_has_longer_pages() -> None:
-    found = encoded(some_runs(40_000))
-    assert 40_000 / 256 / 2 < len(found) < 40_000 / 256 * 2
+def test_a_longer_list_has_longer_pages() -> None:
+    limits = ChunkLimits()
+    assert page_length(1 << 31, limits) == 128
+    for size in (1 << 35, 1 << 40, 1 << 42):
+        usual, runs = page_length(size, limits), size >> 19
+        assert runs / usual <= usual < 4 * runs / usual
+
+
+def page(start: int, length: int) -> ContentPage:
+    return ContentPage(start, length, start, bytes(32))
+
+
+def test_pages_near_a_change_are_made_again() -> None:
+    wide = 10 << 20
+    listed = [page(number * wide, wide) for number in range(5)]
+    size = 5 * wide
+
+    def found(size: int, *extents: tuple[int, int]) -> tuple[list[tuple[int, int]], list[ContentPage]]:
+        return to_list(size, [written(*one) for one in extents], listed, ChunkLimits())
+
+    assert found(size) == ([], listed)
+    assert found(size, (wide + 5, wide + 6)) == ([(wide, 2 * wide)], [listed[0], *listed[2:]])
+    assert found(size, (wide - 1, wide + 1), (3 * wide - 1, 3 * wide)) == ([(0, 3 * wide)], listed[3:])
+    assert found(size + 9) == ([(size, size + 9)], listed)
+    assert found(size + 9, (size, size + 9)) == ([(size, size + 9)], listed)
+    assert found(size + 9, (size - 1, size + 9)) == ([(4 * wide, size + 9)], listed[:4])
+    listed = []
+    assert found(size, (5, 6)) == ([(0, size)], [])
+    assert found(0) == ([], [])
