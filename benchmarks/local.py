@@ -2,7 +2,9 @@
 
 Every round makes all systems anew and runs phase after phase, each on one system after the other, the first
 of them changing from round to round, so that whatever else the machine does hits all alike. Needs root, to
-drop the kernel's caches.
+drop the kernel's caches, and a machine on which nothing else runs: a processor that others keep awake answers
+sooner, so a busy machine flatters those that sleep. `--one-cpu` has it all on one processor, where nobody
+has to wake another.
 """
 
 from __future__ import annotations
@@ -19,12 +21,15 @@ from rich.console import Console
 from benchmarks.corpus import cache_directory, git_repository, source_tree
 from benchmarks.kernel import drop_caches
 from benchmarks.phases import PHASES, Work
-from benchmarks.processes import cpu_seconds, peak_rss_mib
+from benchmarks.processes import cpu_seconds, peak_rss_mib, share_in_use
 from benchmarks.report import RESULTS, Run, print_run, significant, terminal, write_run
 from benchmarks.systems import SYSTEMS, System
 from benchmarks.targets import targets
 
 _FULL_FILES, _SMALL_FILES = 11_478, 400
+_LOOK = 3.0
+"""Seconds for which is looked how busy the machine is."""
+_MOST_BUSY = 0.1
 
 
 def run_rounds(run: Run, rounds: int, phases: list[str], work: Work, console: Console) -> None:
@@ -80,28 +85,42 @@ def _arguments(argv: list[str] | None, installed: list[str]) -> argparse.Namespa
         help=f"one of {', '.join(installed)}; repeatable",
     )
     parser.add_argument(
+        "--one-cpu", action="store_true", help="all on one processor; writes local-one-cpu.json and .md"
+    )
+    parser.add_argument("--busy", action="store_true", help="measure although others use the machine")
+    parser.add_argument(
         "--small", action="store_true", help="little data, to see that all runs; figures mean nothing"
     )
     return parser.parse_args(argv)
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Measure, print, and write local.json and .md: to benchmarks/results, but not what means nothing."""
+    """Measure, print, and write JSON and Markdown: to benchmarks/results, but not what means nothing."""
     versions = {kind.name: version for kind in SYSTEMS if (version := kind.version()) is not None}
     options = _arguments(argv, list(versions))
     if os.geteuid() != 0:
         raise SystemExit("benchmarks.local must run as root: only root can drop the kernel's caches")
+    busy = share_in_use(_LOOK)
+    if busy > _MOST_BUSY and not (options.busy or options.small):
+        raise SystemExit(
+            f"others use {busy:.0%} of this machine's processors, so figures would mean nothing: stop them, "
+            "or say --busy"
+        )
+    if options.one_cpu:
+        os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
     console = terminal()
     tree = source_tree(_SMALL_FILES if options.small else _FULL_FILES)
     repository = git_repository(100 if options.small else 1000)
     work = (Work.small if options.small else Work.full)(tree, repository)
     chosen = options.system or list(versions)
-    run = Run({name: version for name, version in versions.items() if name in chosen}, options.rounds)
+    name = "local-one-cpu" if options.one_cpu else "local"
+    found = {system: version for system, version in versions.items() if system in chosen}
+    run = Run(name, found, options.rounds, busy)
     run_rounds(run, options.rounds, options.only or list(PHASES), work, console)
     sizes = [path.stat().st_size for path in tree.rglob("*") if path.is_file()]
     run.targets = targets(run.medians(), len(sizes), sum(sizes))
     print_run(run, console)
-    for path in write_run(run, cache_directory() if options.small else RESULTS):
+    for path in write_run(run, cache_directory() if options.small or options.busy else RESULTS):
         console.print(f"wrote {path}")
 
 

