@@ -65,10 +65,7 @@ class Chunker:
             return self._list(tx, snapshot, _Runs(layout.kept, fresh), is_shown=is_shown)
 
     def _cut_stretch(self, source: _Source, start: int, end: int) -> Iterator[_Fresh]:
-        pieces = source.pieces(start, end)
-        for first, last in without_holes(
-            ((piece.start, piece.end, piece.segment) for piece in pieces), start, end, self.limits.block
-        ):
+        for first, last in source.without_holes(start, end, self.limits.block):
             for offset, data in self._cut_by_content(source, first, last):
                 if data[0] or data != _ZEROS[: len(data)]:
                     yield self._add(source, offset, data)
@@ -161,6 +158,14 @@ class _Source:
         self._extents = snapshot.extents
         self._starts = [extent.start for extent in snapshot.extents]
         self._rows = snapshot.rows
+        self._has_holes = any(extent.segment == ZEROS for extent in snapshot.extents)
+
+    def without_holes(self, start: int, end: int, block: int) -> Iterable[tuple[int, int]]:
+        """What of start..end is to be cut."""
+        if not self._has_holes:
+            return [(start, end)]
+        pieces = [(piece.start, piece.end, piece.segment) for piece in self.pieces(start, end)]
+        return without_holes(pieces, start, end, block)
 
     def pieces(self, start: int, end: int) -> list[Piece]:
         """start..end in order, as staged pieces and gaps; pieces that are adjacent in the journal are one."""

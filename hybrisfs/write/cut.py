@@ -408,7 +408,10 @@ def _capture_direct(tx: Transaction, fs: FileSystem, cut: Cut, key: bytes) -> bo
 def _snapshot(tx: Transaction, fs: FileSystem, key: bytes, inode: Inode) -> FileSnapshot:
     extents = fs.inodes.extents_of(tx, inode)
     epoch, staged = extents.epoch, extents.snapshot()
-    ranges, pages = to_list(inode.size, staged, inode.pages or (), fs.environment.limits.of(ChunkLimits))
+    ranges: list[tuple[int, int]] = [(0, inode.size)] if inode.size else []
+    pages: Sequence[ContentPage] = ()
+    if inode.pages is not None:
+        ranges, pages = to_list(inode.size, staged, inode.pages, fs.environment.limits.of(ChunkLimits))
     rows: list[BaseRow] = []
     for start, end in ranges if inode.stored else ():
         rows += fs.content.base_rows(tx, inode, start, end)

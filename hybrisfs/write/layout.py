@@ -62,6 +62,8 @@ class Layout(NamedTuple):
 def plan(size: int, extents: Sequence[Extent], rows: Sequence[BaseRow], limits: ChunkLimits) -> Layout:
     """The layout of a file of *size* bytes with these staged *extents* over the parts *rows*; both are in
     order."""
+    if not rows and [(one.start, one.end) for one in extents] == [(0, size)]:
+        return Layout([(0, size)], [])  # a new file, as most are
     changed = _merged(_widened(extents, rows, size, limits.block))
     kept = _outside(rows, changed)
     again = [*_too_many_parts(changed, kept, size, limits), *_hardly_shown(kept)]
@@ -188,7 +190,7 @@ def to_list(
     size: int, extents: Iterable[Extent], pages: Sequence[ContentPage], limits: ChunkLimits
 ) -> tuple[list[tuple[int, int]], list[ContentPage]]:
     """What of a file of *size* bytes has to be listed again, as (start, end) in order, and the pages for the
-    rest. *pages* list all of it but for the staged *extents*, or there are none.
+    rest. *pages* list all of it but for the staged *extents*.
 
     The pages for the stretches of `ChunkLimits.size` with a change are made again: `plan` looks as far.
     """
@@ -203,9 +205,8 @@ def to_list(
             again.append((page.start, page.end))
         else:
             kept.append(page)
-    listed = pages[-1].end if pages else 0
-    if listed < size:
-        again.append((listed, size))
+    if pages[-1].end < size:
+        again.append((pages[-1].end, size))
     return _merged(again), kept
 
 
