@@ -9,7 +9,7 @@ on a volume takes those records that it needs.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +42,7 @@ from hybrisfs.state.state import Transaction
 from hybrisfs.tree.residency import CloudHealth, Residency
 from hybrisfs.write.chunk import Chunker
 from hybrisfs.write.grants import Grants
-from hybrisfs.write.pack import Packer, PackMaker
+from hybrisfs.write.pack import BULK_IN_FLIGHT, IN_FLIGHT, Packer, PackMaker
 from hybrisfs.write.publish import Publisher
 from hybrisfs.write.relayer import CloudsFollowed, Relayer, Uploads
 from hybrisfs.write.ship import HeadSource, LogClouds, Shipper
@@ -179,15 +179,22 @@ class Publishing:
 
     publisher: Publisher
     packer: Packer
+    bulk_packer: Packer
 
 
 def open_publishing(
-    local: LocalParts, chunker: Chunker, fetcher: Fetcher, packs: PackMaker, uploaders: Executor
+    local: LocalParts,
+    chunker: Chunker,
+    fetcher: Fetcher,
+    packs: PackMaker,
+    uploaders: Callable[[int], Executor],
 ) -> Publishing:
+    """*uploaders*: makes what sends so many packs at a time."""
     fs, signals, sharing = local.fs, local.signals, local.sharing
     return Publishing(
         Publisher(fs, chunker, sharing.signer, sharing.receiver, signals),
-        Packer(fs, sharing.signer, signals, packs, fetcher, uploaders),
+        Packer(fs, sharing.signer, signals, packs, fetcher, uploaders(IN_FLIGHT)),
+        Packer(fs, sharing.signer, signals, packs, fetcher, uploaders(BULK_IN_FLIGHT), bulk=True),
     )
 
 

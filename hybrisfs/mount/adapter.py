@@ -456,8 +456,8 @@ class Adapter(fuse.Operations):
             self._fs.release(tx, fh)
 
     def fsync(self, request: Request, ino: int, fh: int, datasync: bool) -> Later:
-        with self._state.transaction():
-            self._fs.synced(ino)
+        with self._state.transaction() as tx:
+            self._fs.synced(tx, ino)
         return self._commit(request)
 
     def fsyncdir(self, request: Request, ino: int, fh: int, datasync: bool) -> Later:

@@ -31,6 +31,7 @@ class ChunkPlaces:
         self._dirty_pieces = journal.dirty_pieces
         self.taken_over: set[int] = set()  # made elsewhere, and now by us too: we see that a cloud gets them
         self.settling: set[int] = set()  # chunks that a file is about to name
+        self.bulk: set[int] = set()  # PENDING: what was written after them need not wait for them
         self.located = Topic[[]]()
         """A cloud is known to have a chunk."""
         self.condemned = Condemned(database)
@@ -54,9 +55,16 @@ class ChunkPlaces:
             "proven = max(?4, proven AND pack IS ?1) WHERE number = ?5",
             (pack, offset, sealed, proven, number),
         )
+        self.bulk.discard(number)
         self.located()
         self._db.execute("DELETE FROM spare WHERE pack = ? AND chunk = ?", (pack, number))
         return True
+
+    def hurry(self, numbers: Iterable[int]) -> None:
+        """Something waits for these chunks, of which some may be bulk."""
+        found = self.bulk.intersection(numbers)
+        self.bulk -= found
+        self.taken_over |= found  # the packer may have passed them by
 
     def repacked(
         self, identity: bytes, before: int, pack: int, offset: int, sealed: int, *, proven: bool = True
@@ -347,6 +355,7 @@ class ChunkPlaces:
         """Nothing needs the chunk; its segment is no longer dirty because of it."""
         self._db.execute("DELETE FROM spare WHERE chunk = ?", (number,))
         self._db.execute("DELETE FROM chunk WHERE number = ?", (number,))
+        self.bulk.discard(number)
 
     def _release(self, segment: int | None) -> None:
         """A chunk needs that segment no more."""

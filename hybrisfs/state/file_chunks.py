@@ -238,6 +238,11 @@ class ContentTable:
         ).fetchall()
         return [_row(*row) for row in rows if row[0] + row[1] > start]
 
+    def chunks_of(self, ino: int) -> list[int]:
+        """The numbers of the chunks that a file shows parts of, some perhaps several times."""
+        rows = self._db.execute("SELECT chunk FROM file_chunk WHERE ino = ?", (ino,))
+        return [number for (number,) in rows]
+
     def add_parts(self, parts: Sequence[Part]) -> None:
         """Let files show these parts, too."""
         insert_many(self._db, _INSERT, parts)

@@ -332,6 +332,7 @@ class FileSystem:
         """Make a regular file and open it."""
         inode = self.make(tx, parent, name, stat.S_IFREG | stat.S_IMODE(mode), uid, gid, umask=umask)
         self._content_changed(inode)  # other devices need not see it empty first
+        inode.unsynced = True
         return inode, self._new_handle(inode, flags & os.O_ACCMODE != os.O_RDONLY)
 
     def create_nameless(
@@ -406,10 +407,14 @@ class FileSystem:
         self.content.allocate(tx, inode, mode, offset, length)
         self._content_changed(inode)
 
-    def synced(self, ino: int) -> None:
-        """A program waits for an fsync of the file: what it has written is as it is meant to be."""
+    def synced(self, tx: Transaction, ino: int) -> None:
+        """A program waits for an fsync of the file: what it has written is as it is meant to be, and what is
+        written from now on may rely on it."""
         inode = self.inodes.cached(ino)
-        if inode is not None and inode.writers:
+        if inode is None:
+            return
+        self.inodes.rely_on(tx, inode)
+        if inode.writers:
             self.syncing.add(ino)
             self.restless.discard(ino)
 

@@ -75,6 +75,7 @@ class Inode:
         "target",
         "truncations",
         "uid",
+        "unsynced",
         "writers",
         "xattrs",
     )
@@ -109,6 +110,8 @@ class Inode:
         self.patience = LEAST_PATIENCE  # seconds that finished changes wait behind it while it is open
         # The pages that list all parts of a large file; None: unknown. Not of what is staged.
         self.pages: Sequence[ContentPage] | None = None
+        # Made by a program since the start, never synced, and never put in the place of another one.
+        self.unsynced = False
         self.snapshots = 0  # of its content that are being cut into chunks
         self.forced = False  # to be published although it is open for writing
         self.looked_up = False  # the kernel knows it and may open it without asking for a name
@@ -185,6 +188,12 @@ class InodeTable:
         self.disturbed: set[tuple[int, bytes]] = set()
         # A node that is gone may still have names to withdraw: its number must not name another.
         self._next_ino = tx.nodes.highest() + 1
+
+    def rely_on(self, tx: Transaction, inode: Inode) -> None:
+        """What programs write from now on may rely on the bytes of this file: they are no bulk."""
+        if inode.unsynced:
+            inode.unsynced = False
+            tx.chunks.hurry(tx.contents.chunks_of(inode.ino))
 
     def create_root(self, uid: int, gid: int) -> Inode:
         now = self.now()

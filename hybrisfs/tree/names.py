@@ -251,6 +251,7 @@ class Names:
         self._require_outside(tx, moved, new_parent)
         replaced = number = None
         if target is not None:
+            self._inodes.rely_on(tx, moved)
             replaced = place_key(self.inode(tx, target[0]).id, target[1])
             number = self._remove(tx, new_dir, new_name, self.inode(tx, target[0]), target)
         source = self._about_to_move(tx, moved, source)

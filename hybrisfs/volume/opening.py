@@ -9,6 +9,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 from backends.credentials import CredentialStore
 from hybrisfs.admit.create import JOURNAL_FOLDER, KEYS_FILE
@@ -64,7 +65,7 @@ from hybrisfs.volume.mounting import Mounting
 from hybrisfs.volume.versions import Versions
 from hybrisfs.write.chunk import Chunker
 from hybrisfs.write.grants import Grants
-from hybrisfs.write.pack import IN_FLIGHT, PackMaker
+from hybrisfs.write.pack import PackMaker
 
 __all__ = [
     "Control",
@@ -192,7 +193,7 @@ def open_receiving(clouds: Clouds, reading: Reading) -> Receiving:
 def open_writing(clouds: Clouds, reading: Reading, receiving: Receiving) -> tuple[Publishing, Writing]:
     """Of what programs change, into the log and to the clouds; and of the log, to the clouds."""
     ground, fetcher, following = clouds.ground, reading.fetcher, receiving.following
-    uploaders = ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="upload")
+    uploaders = partial(ThreadPoolExecutor, thread_name_prefix="upload")
     publishing = open_publishing(ground, Chunker(ground.fs, fetcher), fetcher, clouds.packs, uploaders)
     checkpointer = receiving.checkpoints.checkpointer
     source = HeadSources(following.puller, checkpointer, ground.sharing.agreement)

@@ -1,4 +1,7 @@
-"""The packer: seals chunks that no cloud has, gathers them into packs, and has the packs dispersed.
+"""The packers: they seal chunks that no cloud has, gather them into packs, and have the packs dispersed.
+
+There are two: one for bulk (`ChunkLimits.bulk`), one for all else, so that small changes never wait behind
+large files.
 
 A pack is sent when it is full, when its first chunk has waited `linger_seconds`, or when a caller flushes.
 Chunks keep their journal segment dirty until the pack's placement is in the database, so a crash at any point
@@ -29,6 +32,7 @@ from hybrisfs.tree.filesystem import FileSystem
 from sync import Write
 
 __all__ = [
+    "BULK_IN_FLIGHT",
     "IN_FLIGHT",
     "PackLimits",
     "PackMaker",
@@ -42,8 +46,11 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 IN_FLIGHT: Final = 3
-"""Packs that are sent at a time."""
+"""Packs that are sent at a time, ..."""
+BULK_IN_FLIGHT: Final = 2
+"""... and packs of bulk beside them."""
 _BATCH: Final = 256
+_UNTIL_WOKEN: Final = Pause(60.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +80,12 @@ class Packer:
         maker: PackMaker,
         fetcher: Fetcher,
         uploaders: Executor,
+        *,
+        bulk: bool = False,
     ) -> None:
-        """*uploaders*: they send packs, up to `IN_FLIGHT` at a time, and end with the packer."""
+        """*uploaders*: they send packs, up to `IN_FLIGHT` or `BULK_IN_FLIGHT` at a time, and end with the
+        packer. *bulk*: it packs bulk, otherwise all else."""
+        self._bulk = bulk
         self._fetcher = fetcher
         self.limits = fs.environment.limits.of(PackLimits)
         """They may be others at any moment."""
@@ -83,7 +94,7 @@ class Packer:
         self._signer = signer
         self._signals = signals
         self._maker = maker
-        self._slots = threading.Semaphore(IN_FLIGHT)
+        self._slots = threading.Semaphore(BULK_IN_FLIGHT if bulk else IN_FLIGHT)
         self._uploaders = uploaders
         self._cursor = 0
         self._skipped: set[int] = set()  # chunks that were lost when their turn came
@@ -98,7 +109,7 @@ class Packer:
         except Exception:
             self._cursor = 0  # what this round had in hand is looked for again
             raise
-        return IDLE
+        return IDLE if not self._bulk or self._builder is not None else _UNTIL_WOKEN
 
     def finish(self) -> None:
         """Wait for the clouds no longer."""
@@ -122,9 +133,10 @@ class Packer:
         while not self._signals.stopping:
             with self._fs.state.transaction() as tx:
                 rows = pending_after(tx, self._cursor, _BATCH)
-                tx.chunks.taken_over.difference_update(row[0] for row in rows)
+                mine = [row for row in rows if (row[0] in tx.chunks.bulk) == self._bulk]
+                tx.chunks.taken_over.difference_update(row[0] for row in mine)
             last = rows[-1][0] if rows else self._cursor
-            for row in self._unclaimed(rows):
+            for row in self._unclaimed(mine):
                 self._add(row)
             self._cursor = max(self._cursor, last)
             if len(rows) < _BATCH:
@@ -134,8 +146,10 @@ class Packer:
         """Chunks whose turn has passed: lost ones that were written again, and chunks of other devices that
         we made, too."""
         with self._fs.state.transaction() as tx:
-            taken_over = {number for number in tx.chunks.taken_over if number <= self._cursor}
-            tx.chunks.taken_over.clear()
+            taken_over = set[int]()
+            if not self._bulk:
+                taken_over = {number for number in tx.chunks.taken_over if number <= self._cursor}
+                tx.chunks.taken_over.clear()
             healed = (self._skipped - tx.chunks.lost) | taken_over
             found = [pending_row(tx, number) for number in sorted(healed)]
         self._skipped -= healed

@@ -97,7 +97,8 @@ class Publisher:
             finally:
                 with self._fs.state.transaction() as tx:
                     release(tx, self._fs, cut)
-            self._signals.chunks_made()
+                    bulk = bool(tx.chunks.bulk)
+            self._signals.chunks_made(bulk=bulk)
             return True
         return False
 

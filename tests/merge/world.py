@@ -376,7 +376,7 @@ class World:
         if self.open:
             one = self.open[pick % len(self.open)]
             rig = self.fleet[one.device].rig
-            rig.fs.synced(rig.fs.handle(one.number).ino)
+            rig.fs.synced(rig.tx, rig.fs.handle(one.number).ino)
 
     def close_file(self, pick: int) -> None:
         if self.open:

@@ -317,8 +317,10 @@ class Rig:
         self.fetcher, self.room = self.reading.fetcher, self.reading.room
         self.chunker = _Chunker(self.fs, self.fetcher)
         self.packs = PackMaker(sealer, TABLES, Redundancy(1, 2), self.clouds)
-        publishing = open_publishing(local, self.chunker, self.fetcher, self.packs, InlineExecutor())
+        inline = InlineExecutor()
+        publishing = open_publishing(local, self.chunker, self.fetcher, self.packs, lambda _: inline)
         self.publisher, self.packer = publishing.publisher, publishing.packer
+        self.bulk_packer = publishing.bulk_packer
 
     # -- programs --------------------------------------------------------------------------------
 
@@ -367,6 +369,7 @@ class Rig:
         self.signals.begin_flush()
         try:
             self.packer.pack_round()
+            self.bulk_packer.pack_round()
         finally:
             self.signals.end_flush()
 

@@ -132,7 +132,7 @@ def test_a_cut_that_is_due_waits_until_a_program_has_synced(
 ) -> None:
     """So that others see what is between two transactions, even of a database that no journal protects."""
     inode, handle = opened(rig, b"db", b"0000")
-    rig.fs.synced(inode.ino)
+    rig.fs.synced(rig.tx, inode.ino)
     rig.publish(everything=True)
     rig.fs.write(rig.tx, inode, 0, b"11")
     rig.make(b"letter", b"content")
@@ -140,7 +140,7 @@ def test_a_cut_that_is_due_waits_until_a_program_has_synced(
     rig.publish()
     assert others() == {b"db": b"0000"}
     rig.fs.write(rig.tx, inode, 2, b"11")
-    rig.fs.synced(inode.ino)
+    rig.fs.synced(rig.tx, inode.ino)
     rig.publish()
     assert others() == {b"db": b"1111", b"letter": b"content"}
     rig.fs.write(rig.tx, inode, 0, b"22")

@@ -1,0 +1,151 @@
+"""Bulk: small changes go to the clouds before large files that were written earlier."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from hybrisfs.kinds import PLACE
+from hybrisfs.registers.tree import Place
+from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.tree.inodes import Inode
+from hybrisfs.write.layout import ChunkLimits
+from tests.surroundings import limited
+from tests.tree.invariants import check_accounts
+from tests.tree.rig import Rig
+from tests.write.test_ship import Log
+
+LARGE = Random(1).randbytes(20_000)
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig(environment=limited(ChunkLimits(4096, block=16, small=128, bulk=10_000)))
+
+
+def bulk(rig: Rig) -> int:
+    return len(rig.tx.chunks.bulk)
+
+
+def pack_all_but_bulk(rig: Rig) -> None:
+    rig.signals.begin_flush()
+    rig.packer.pack_round()
+    rig.signals.end_flush()
+
+
+def names(log: Log) -> set[bytes]:
+    """The names that the log on the clouds tells of."""
+    writes = [write for segment in log.segments() for update in segment.updates for write in update.writes]
+    return {Place.decode(value).name for key, value in writes if key[0] == PLACE and value is not None} - {
+        b""
+    }
+
+
+def test_a_letter_is_on_the_clouds_before_a_film(rig: Rig) -> None:
+    film = rig.make(b"film", LARGE)
+    rig.publish()
+    waiting = rig.unpacked()
+    rig.make(b"letter", b"short")
+    rig.publish()
+    assert 0 < bulk(rig) <= waiting
+    pack_all_but_bulk(rig)
+    assert rig.unpacked() == bulk(rig) > 0
+    log = Log(rig)
+    log.ship()
+    assert names(log) == {b"film", b"letter"}, "the film is not left out"
+    assert rig.unpacked() == bulk(rig)
+    rig.pack()
+    assert (rig.unpacked(), bulk(rig)) == (0, 0)
+    rig.room.drop_all()
+    assert rig.read(film) == LARGE
+    check_accounts(rig, [])
+
+
+def sync(rig: Rig, inode: Inode) -> None:
+    rig.fs.synced(rig.tx, inode.ino)
+
+
+def replace(rig: Rig, _: Inode) -> None:
+    rig.make(b"earlier", b"what was there")
+    rig.fs.rename(rig.tx, ROOT_INO, b"file", ROOT_INO, b"earlier", 0)
+
+
+@pytest.mark.parametrize("act", [sync, replace])
+@pytest.mark.parametrize("published", [False, True])
+def test_what_programs_may_rely_on_is_waited_for(
+    rig: Rig, act: Callable[[Rig, Inode], None], published: bool
+) -> None:
+    """Synced, or put in the place of an earlier file; before it is cut into chunks, or after that."""
+    inode = rig.make(b"file", LARGE)
+    if published:
+        rig.publish()
+        pack_all_but_bulk(rig)
+        assert bulk(rig)
+    act(rig, inode)
+    rig.publish()
+    rig.make(b"letter", b"short")
+    rig.publish()
+    assert not bulk(rig)
+    log = Log(rig)
+    log.ship()
+    assert b"letter" not in names(log)
+    pack_all_but_bulk(rig)
+    assert rig.unpacked() == 0
+    log.ship()
+    assert b"letter" in names(log)
+
+
+def test_small_files_and_later_changes_are_no_bulk(rig: Rig) -> None:
+    rig.make(b"small", LARGE[:9000])
+    rig.publish()
+    assert not bulk(rig)
+    rig.pack()
+    inode = rig.make(b"file", LARGE)
+    rig.publish()
+    rig.pack()
+    sync(rig, inode)
+    handle = rig.fs.open(rig.tx, inode.ino, os.O_RDWR)
+    rig.fs.write(rig.tx, inode, 0, LARGE[::-1])
+    rig.fs.release(rig.tx, handle)
+    rig.publish()
+    assert rig.unpacked() and not bulk(rig)
+
+
+def test_a_chunk_of_both_is_waited_for(rig: Rig) -> None:
+    rig.make(b"film", LARGE)
+    rig.publish()
+    pack_all_but_bulk(rig)
+    copy = rig.make(b"copy", LARGE)
+    sync(rig, copy)
+    rig.publish()
+    assert not bulk(rig)
+    pack_all_but_bulk(rig)
+    assert rig.unpacked() == 0
+
+
+def test_after_a_start_all_is_waited_for(rig: Rig) -> None:
+    rig.make(b"film", LARGE)
+    rig.publish()
+    rig.make(b"letter", b"short")
+    rig.publish()
+    rig.commit()
+    again = rig.reopen()
+    log = Log(again)
+    log.ship()
+    assert not log.puts
+    pack_all_but_bulk(again)
+    log.ship()
+    assert names(log) == {b"film", b"letter"}
+
+
+def test_bulk_that_is_removed_is_forgotten(rig: Rig) -> None:
+    rig.make(b"film", LARGE)
+    rig.publish()
+    rig.fs.unlink(rig.tx, ROOT_INO, b"film")
+    rig.publish()
+    rig.tx.chunks.drop_unwanted()
+    assert not bulk(rig)
+    check_accounts(rig, [])
