@@ -42,7 +42,7 @@ from hybrisfs.state.state import Transaction
 from hybrisfs.tree.residency import CloudHealth, Residency
 from hybrisfs.write.chunk import Chunker
 from hybrisfs.write.grants import Grants
-from hybrisfs.write.pack import BULK_IN_FLIGHT, IN_FLIGHT, Packer, PackMaker
+from hybrisfs.write.pack import DEFERRED_IN_FLIGHT, IN_FLIGHT, Packer, PackMaker
 from hybrisfs.write.publish import Publisher
 from hybrisfs.write.relayer import CloudsFollowed, Relayer, Uploads
 from hybrisfs.write.ship import HeadSource, LogClouds, Shipper
@@ -179,7 +179,7 @@ class Publishing:
 
     publisher: Publisher
     packer: Packer
-    bulk_packer: Packer
+    deferred_packer: Packer
 
 
 def open_publishing(
@@ -194,7 +194,7 @@ def open_publishing(
     return Publishing(
         Publisher(fs, chunker, sharing.signer, sharing.receiver, signals),
         Packer(fs, sharing.signer, signals, packs, fetcher, uploaders(IN_FLIGHT)),
-        Packer(fs, sharing.signer, signals, packs, fetcher, uploaders(BULK_IN_FLIGHT), bulk=True),
+        Packer(fs, sharing.signer, signals, packs, fetcher, uploaders(DEFERRED_IN_FLIGHT), deferred=True),
     )
 
 

@@ -32,8 +32,8 @@ class Wake(Enum):
     """The view has changed."""
     CHUNKS = auto()
     """There are chunks to pack."""
-    BULK = auto()
-    """There are chunks of large files to pack, for which nothing waits."""
+    DEFERRED = auto()
+    """There are chunks to pack for which nothing waits."""
     UPDATES = auto()
     """There are updates to ship."""
     LOOK = auto()
@@ -59,7 +59,7 @@ class Pause(NamedTuple):
 
 IDLE: Final = Pause(1.0)
 """Of stages whose work may come without a word."""
-_TOWARDS_CLOUDS: Final = frozenset((Wake.CHANGES, Wake.CHUNKS, Wake.BULK, Wake.UPDATES))
+_TOWARDS_CLOUDS: Final = frozenset((Wake.CHANGES, Wake.CHUNKS, Wake.DEFERRED, Wake.UPDATES))
 
 
 class Signals:
@@ -89,9 +89,10 @@ class Signals:
         self._last_change = self._monotonic()
         self.wake(Wake.CHANGES)
 
-    def chunks_made(self, *, bulk: bool = False) -> None:
-        """An update was signed: the packer and the shipper may have work. *bulk*: the packer of bulk, too."""
-        self.wake(Wake.CHUNKS, Wake.UPDATES, *([Wake.BULK] if bulk else []))
+    def chunks_made(self, *, deferred: bool = False) -> None:
+        """An update was signed: the packer and the shipper may have work. *deferred*: the packer of deferred
+        chunks, too."""
+        self.wake(Wake.CHUNKS, Wake.UPDATES, *([Wake.DEFERRED] if deferred else []))
 
     def update_made(self) -> None:
         """An update that names no chunk was signed: the shipper may have work."""
@@ -186,7 +187,7 @@ class Signals:
             if paused != self._paused:
                 self._paused = paused
                 # What was put off in between is to be looked at.
-                self._woken |= {Wake.CHUNKS, Wake.BULK, Wake.UPDATES, Wake.LOOK, Wake.CONTENT}
+                self._woken |= {Wake.CHUNKS, Wake.DEFERRED, Wake.UPDATES, Wake.LOOK, Wake.CONTENT}
                 self._tell()
 
     def wait_until_free(self) -> bool:

@@ -18,6 +18,7 @@ from hybrisfs.state.chunk_states import ELSEWHERE, IS_SHOWN, ChunkRef, Forbidden
 from hybrisfs.state.database import RowWriter
 from hybrisfs.state.disposals import Condemned
 from hybrisfs.state.journal import Journal
+from hybrisfs.state.unplaced import deferred_chunks
 from hybrisfs.topic import Topic
 
 __all__ = ["ChunkPlaces"]
@@ -31,7 +32,8 @@ class ChunkPlaces:
         self._dirty_pieces = journal.dirty_pieces
         self.taken_over: set[int] = set()  # made elsewhere, and now by us too: we see that a cloud gets them
         self.settling: set[int] = set()  # chunks that a file is about to name
-        self.bulk: set[int] = set()  # PENDING: what was written after them need not wait for them
+        # PENDING chunks for which nothing waits, and the inode that has them (docs/internals/write-path.md).
+        self.deferred = deferred_chunks(database)
         self.located = Topic[[]]()
         """A cloud is known to have a chunk."""
         self.condemned = Condemned(database)
@@ -55,16 +57,16 @@ class ChunkPlaces:
             "proven = max(?4, proven AND pack IS ?1) WHERE number = ?5",
             (pack, offset, sealed, proven, number),
         )
-        self.bulk.discard(number)
+        self.deferred.pop(number, None)
         self.located()
         self._db.execute("DELETE FROM spare WHERE pack = ? AND chunk = ?", (pack, number))
         return True
 
     def hurry(self, numbers: Iterable[int]) -> None:
-        """Something waits for these chunks, of which some may be bulk."""
-        found = self.bulk.intersection(numbers)
-        self.bulk -= found
-        self.taken_over |= found  # the packer may have passed them by
+        """Something waits for these chunks, of which some may be deferred."""
+        for number in self.deferred.keys() & numbers:
+            del self.deferred[number]
+            self.taken_over.add(number)  # the packer may have passed it by
 
     def repacked(
         self, identity: bytes, before: int, pack: int, offset: int, sealed: int, *, proven: bool = True
@@ -355,7 +357,7 @@ class ChunkPlaces:
         """Nothing needs the chunk; its segment is no longer dirty because of it."""
         self._db.execute("DELETE FROM spare WHERE chunk = ?", (number,))
         self._db.execute("DELETE FROM chunk WHERE number = ?", (number,))
-        self.bulk.discard(number)
+        self.deferred.pop(number, None)
 
     def _release(self, segment: int | None) -> None:
         """A chunk needs that segment no more."""

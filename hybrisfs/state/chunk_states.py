@@ -29,6 +29,7 @@ proven      (column) this device has put the chunk into its pack, or read it the
 spare       (table) further packs that are said to have it; each may be proven, too
 condemned   (`ChunkStore.condemned`) packs that may be deleted: nothing new relies on them
 doubted     (`ChunkStore.doubted`) packs that may be gone: nothing new relies on them either
+deferred    (`ChunkStore.deferred`) PENDING, and nothing waits for it on its way to the clouds
 taken over  (`ChunkStore.taken_over`) PENDING, and its turn to be packed may be over
 lost        (`ChunkStore.lost`) PENDING, and damaged on this disk: nothing waits for it
 settling    (`ChunkStore.settling`) a file is about to name it: it is not dropped

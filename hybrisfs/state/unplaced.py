@@ -116,6 +116,20 @@ def first_pending(db: Reader, but: Container[int]) -> int | None:
     return next((number for (number,) in rows if number not in but), None)
 
 
+def deferred_chunks(db: Reader) -> dict[int, int]:
+    """The PENDING chunks that the log on the clouds names already, and the inode of a file that shows each; 0
+    where none does."""
+    if first_pending(db, ()) is None:
+        return {}
+    return dict(
+        db.execute(
+            "SELECT number, ifnull((SELECT ino FROM file_chunk WHERE chunk = number LIMIT 1), 0) FROM chunk "
+            "WHERE pack IS NULL AND number <= (SELECT ifnull(max(chunk_high), 0) FROM log "
+            "WHERE clock <= (SELECT value FROM meta WHERE key = 'published'))"
+        ).fetchall()
+    )
+
+
 def pending_bytes(db: Reader) -> int:
     """The sum of the lengths of PENDING chunks."""
     (size,) = db.execute("SELECT total(length) FROM chunk WHERE pack IS NULL").fetchone()

@@ -190,7 +190,7 @@ class InodeTable:
         self._next_ino = tx.nodes.highest() + 1
 
     def rely_on(self, tx: Transaction, inode: Inode) -> None:
-        """What programs write from now on may rely on the bytes of this file: they are no bulk."""
+        """What programs write from now on may rely on the bytes of this file: they are deferred no more."""
         if inode.unsynced:
             inode.unsynced = False
             tx.chunks.hurry(tx.contents.chunks_of(inode.ino))

@@ -138,12 +138,12 @@ class Opened:
     def _start(self, publishing: Publishing, reading: Reading) -> Mapping[str, threading.Thread]:
         """Start all background work; its threads, by the names of the stages."""
         fs, signals = self.fs, self.signals
-        wake, packer, bulk = signals.waiting, publishing.packer, publishing.bulk_packer
+        wake, packer, deferred = signals.waiting, publishing.packer, publishing.deferred_packer
         stages = (
             Stage("commit", self.committer.step, self.committer.wait, outlives=True),
             Stage("publish", publishing.publisher.step, wake(Wake.CHANGES)),
             Stage("pack", packer.step, wake(Wake.CHUNKS), finish=packer.finish),
-            Stage("pack bulk", bulk.step, wake(Wake.BULK), finish=bulk.finish),
+            Stage("pack deferred", deferred.step, wake(Wake.DEFERRED), finish=deferred.finish),
             Stage("ship", self.writing.ship, wake(Wake.UPDATES)),
             Stage("pull", self.following.pull, wake(Wake.LOOK)),
             Stage("checkpoint", self.checkpoints.step, wake()),

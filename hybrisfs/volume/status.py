@@ -57,7 +57,7 @@ def volume_status(volume: Opened) -> VolumeStatus:
             k=volume.config.k,
             files=fs.total_files,
             bytes=fs.content.total_bytes,
-            pending_files=fs.changes.pending_nodes(tx),
+            pending_files=fs.changes.pending_nodes(tx) + len({*tx.chunks.deferred.values()} - {0}),
             pending_bytes=volume.uploads.pending_bytes(tx),
             machines_only=volume.uploads.machines_only(tx),
             removed=removed,

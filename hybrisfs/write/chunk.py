@@ -58,14 +58,14 @@ class Chunker:
         layout = plan(snapshot.size, snapshot.extents, snapshot.rows, self.limits)
         staged = sum(extent.end - extent.start for extent in snapshot.extents)
         snapshot.recut = max(0, sum(end - start for start, end in layout.stretches) - staged)
-        source = _Source(self._fs, self._fetcher, snapshot, is_bulk=self._is_bulk(snapshot))
+        source = _Source(self._fs, self._fetcher, snapshot, defers=self._defers(snapshot))
         fresh = [one for start, end in layout.stretches for one in self._cut_stretch(source, start, end)]
         with self._fs.state.transaction() as tx:
             is_shown = self._show(tx, snapshot, layout, fresh)
             return self._list(tx, snapshot, _Runs(layout.kept, fresh), is_shown=is_shown)
 
-    def _is_bulk(self, snapshot: FileSnapshot) -> bool:
-        return snapshot.inode.unsynced and snapshot.size >= self.limits.bulk
+    def _defers(self, snapshot: FileSnapshot) -> bool:
+        return snapshot.inode.unsynced and snapshot.size >= self.limits.deferred
 
     def _cut_stretch(self, source: _Source, start: int, end: int) -> Iterator[_Fresh]:
         for first, last in source.without_holes(start, end, self.limits.block):
@@ -99,12 +99,12 @@ class Chunker:
                 if len(pieces) == 1 and pieces[0].segment is not None
                 else self._fs.journal.append(data, within_budget=False)
             )
-            before = tx.chunks.newest() if source.is_bulk else 0
+            before = tx.chunks.newest() if source.defers else 0
             number = tx.chunks.add(CutRow(identity, len(data), segment, position, hashes))
-            if not source.is_bulk:
+            if not source.defers:
                 tx.chunks.hurry([number])
             elif number > before:
-                tx.chunks.bulk.add(number)
+                tx.chunks.deferred[number] = source.ino
         return _Fresh(offset, len(data), number, identity)
 
     def _show(self, tx: Transaction, snapshot: FileSnapshot, layout: Layout, fresh: Sequence[_Fresh]) -> bool:
@@ -160,8 +160,9 @@ class Chunker:
 class _Source:
     """The bytes of a snapshot, wherever they are."""
 
-    def __init__(self, fs: FileSystem, fetcher: Fetcher, snapshot: FileSnapshot, *, is_bulk: bool) -> None:
-        self.is_bulk = is_bulk
+    def __init__(self, fs: FileSystem, fetcher: Fetcher, snapshot: FileSnapshot, *, defers: bool) -> None:
+        self.defers = defers
+        self.ino: Final = snapshot.inode.ino
         self._fs = fs
         self._fetcher = fetcher
         self._extents = snapshot.extents

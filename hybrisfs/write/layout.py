@@ -42,8 +42,9 @@ class ChunkLimits:
     """Chunks that hold a change are whole blocks of so many bytes."""
     small: int = 32 << 10
     """A file of up to so many bytes is cut as a whole."""
-    bulk: int = 8 << 20
-    """A new file of so many bytes that no program has synced is *bulk*: nothing waits for its chunks."""
+    deferred: int = 8 << 20
+    """The chunks of a new file of so many bytes that no program has synced are deferred: nothing waits for
+    them."""
     parts: int = 64
     """Of which a stretch of *size* bytes is made, beyond which it is cut again."""
     direct_runs: int = 64

@@ -1,7 +1,7 @@
 """The packers: they seal chunks that no cloud has, gather them into packs, and have the packs dispersed.
 
-There are two: one for bulk (`ChunkLimits.bulk`), one for all else, so that small changes never wait behind
-large files.
+There are two: one for deferred chunks (`ChunkLimits.deferred`), one for all else, so that small changes never
+wait behind large files.
 
 A pack is sent when it is full, when its first chunk has waited `linger_seconds`, or when a caller flushes.
 Chunks keep their journal segment dirty until the pack's placement is in the database, so a crash at any point
@@ -32,7 +32,7 @@ from hybrisfs.tree.filesystem import FileSystem
 from sync import Write
 
 __all__ = [
-    "BULK_IN_FLIGHT",
+    "DEFERRED_IN_FLIGHT",
     "IN_FLIGHT",
     "PackLimits",
     "PackMaker",
@@ -47,8 +47,8 @@ log = logging.getLogger(__name__)
 
 IN_FLIGHT: Final = 3
 """Packs that are sent at a time, ..."""
-BULK_IN_FLIGHT: Final = 2
-"""... and packs of bulk beside them."""
+DEFERRED_IN_FLIGHT: Final = 2
+"""... and packs of deferred chunks beside them."""
 _BATCH: Final = 256
 _UNTIL_WOKEN: Final = Pause(60.0)
 
@@ -81,11 +81,11 @@ class Packer:
         fetcher: Fetcher,
         uploaders: Executor,
         *,
-        bulk: bool = False,
+        deferred: bool = False,
     ) -> None:
-        """*uploaders*: they send packs, up to `IN_FLIGHT` or `BULK_IN_FLIGHT` at a time, and end with the
-        packer. *bulk*: it packs bulk, otherwise all else."""
-        self._bulk = bulk
+        """*uploaders*: they send packs, up to `IN_FLIGHT` or `DEFERRED_IN_FLIGHT` at a time, and end with the
+        packer. *deferred*: it packs deferred chunks, otherwise all else."""
+        self._deferred = deferred
         self._fetcher = fetcher
         self.limits = fs.environment.limits.of(PackLimits)
         """They may be others at any moment."""
@@ -94,7 +94,7 @@ class Packer:
         self._signer = signer
         self._signals = signals
         self._maker = maker
-        self._slots = threading.Semaphore(BULK_IN_FLIGHT if bulk else IN_FLIGHT)
+        self._slots = threading.Semaphore(DEFERRED_IN_FLIGHT if deferred else IN_FLIGHT)
         self._uploaders = uploaders
         self._cursor = 0
         self._skipped: set[int] = set()  # chunks that were lost when their turn came
@@ -109,7 +109,7 @@ class Packer:
         except Exception:
             self._cursor = 0  # what this round had in hand is looked for again
             raise
-        return IDLE if not self._bulk or self._builder is not None else _UNTIL_WOKEN
+        return IDLE if not self._deferred or self._builder is not None else _UNTIL_WOKEN
 
     def finish(self) -> None:
         """Wait for the clouds no longer."""
@@ -133,7 +133,7 @@ class Packer:
         while not self._signals.stopping:
             with self._fs.state.transaction() as tx:
                 rows = pending_after(tx, self._cursor, _BATCH)
-                mine = [row for row in rows if (row[0] in tx.chunks.bulk) == self._bulk]
+                mine = [row for row in rows if (row[0] in tx.chunks.deferred) == self._deferred]
                 tx.chunks.taken_over.difference_update(row[0] for row in mine)
             last = rows[-1][0] if rows else self._cursor
             for row in self._unclaimed(mine):
@@ -147,7 +147,7 @@ class Packer:
         we made, too."""
         with self._fs.state.transaction() as tx:
             taken_over = set[int]()
-            if not self._bulk:
+            if not self._deferred:
                 taken_over = {number for number in tx.chunks.taken_over if number <= self._cursor}
                 tx.chunks.taken_over.clear()
             healed = (self._skipped - tx.chunks.lost) | taken_over

@@ -97,8 +97,8 @@ class Publisher:
             finally:
                 with self._fs.state.transaction() as tx:
                     release(tx, self._fs, cut)
-                    bulk = bool(tx.chunks.bulk)
-            self._signals.chunks_made(bulk=bulk)
+                    deferred = bool(tx.chunks.deferred)
+            self._signals.chunks_made(deferred=deferred)
             return True
         return False
 

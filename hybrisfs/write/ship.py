@@ -332,13 +332,13 @@ class Shipper:
         return _Batch(rows[0][0], last, size) if last else None
 
     def _lowest_pending(self, tx: Transaction) -> int | None:
-        """The first chunk that may still come to the clouds; a lost one holds nothing up, and bulk neither
-        ([ADR 031](docs/adr/031-bulk-comes-later.md)). None for a reader,
+        """The first chunk that may still come to the clouds; neither lost ones nor deferred ones hold
+        anything up. None for a reader,
         because other devices can get its chunks over a link. None for a suspended device: it cannot sign
         where chunks are, and its plea has to reach the members that can veto."""
         if self._fs.read_only or tx.is_suspended():
             return None
-        return first_pending(tx, but=tx.chunks.lost | tx.chunks.bulk)
+        return first_pending(tx, but=tx.chunks.lost | tx.chunks.deferred.keys())
 
     def _prepare(self, batch: _Batch) -> _Shipment:
         with self._fs.state.transaction() as tx:

@@ -175,11 +175,11 @@ class Device:
 
     def sign(self, *, everything: bool = True) -> None:
         """Sign what has changed, and bring its chunks to the clouds. Unless *everything* is wanted, files
-        that programs have open may be held back."""
+        that programs have open may be held back, and chunks for which nothing waits."""
         while self.rig.publish(everything=everything):
             pass
         if not self.holds_uploads:
-            self.rig.pack()
+            self.rig.pack(deferred=everything)
 
     def log(self) -> list[bytes]:
         """All accepted updates but for bare ones, causes first."""

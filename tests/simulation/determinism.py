@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from random import Random
 from threading import Condition
@@ -25,14 +26,10 @@ SMALL_CHECKPOINTS: Final = CheckpointLimits(
     slice_bytes=300,
 )
 """A checkpoint whenever all stand at one vector, of small slices, for whoever lacks anything."""
-SMALL: Final = Limits(
-    SMALL_CHECKPOINTS,
-    GcLimits(least_dead=1),
-    RefreshLimits(many_names=2),
-    small_chunks(256),
-    SMALL_BLOCKS,
-)
+_OTHERS: Final = (SMALL_CHECKPOINTS, GcLimits(least_dead=1), RefreshLimits(many_names=2), SMALL_BLOCKS)
+SMALL: Final = Limits(*_OTHERS, small_chunks(256))
 """Limits that are met with little data and in little time."""
+_DEFERRING: Final = Limits(*_OTHERS, replace(small_chunks(256), deferred=8))
 _BEGIN: Final = 1_795_000_000_000_000_000
 _SECOND: Final = 10**9
 
@@ -74,7 +71,7 @@ def environments(seed: int, clocks: Clocks) -> Callable[[int], Environment]:
     """What each device, by its number, takes from its surroundings: it follows from *seed* and *clocks*.
 
     Nothing is synced to the disk: devices are killed here, but the power stays on. Nobody waits: what a
-    device waits for, another one does at a later event.
+    device waits for, another one does at a later event. With every second seed most chunks are deferred.
     """
     random = Random(seed)
 
@@ -87,7 +84,7 @@ def environments(seed: int, clocks: Clocks) -> Callable[[int], Environment]:
             fdatasync=_nothing,
             wait=_look_once,
             sleep=_nothing,
-            limits=SMALL,
+            limits=_DEFERRING if seed % 2 else SMALL,
         )
 
     return of

@@ -320,7 +320,7 @@ class Rig:
         inline = InlineExecutor()
         publishing = open_publishing(local, self.chunker, self.fetcher, self.packs, lambda _: inline)
         self.publisher, self.packer = publishing.publisher, publishing.packer
-        self.bulk_packer = publishing.bulk_packer
+        self.deferred_packer = publishing.deferred_packer
 
     # -- programs --------------------------------------------------------------------------------
 
@@ -364,12 +364,13 @@ class Rig:
         finally:
             self.signals.end_flush()
 
-    def pack(self) -> None:
-        """Upload all chunks that wait."""
+    def pack(self, *, deferred: bool = True) -> None:
+        """Upload all chunks that wait, or all but those for which nothing waits."""
         self.signals.begin_flush()
         try:
             self.packer.pack_round()
-            self.bulk_packer.pack_round()
+            if deferred:
+                self.deferred_packer.pack_round()
         finally:
             self.signals.end_flush()
 

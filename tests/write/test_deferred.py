@@ -1,4 +1,4 @@
-"""Bulk: small changes go to the clouds before large files that were written earlier."""
+"""Deferred chunks: small changes go to the clouds before large files that were written earlier."""
 
 from __future__ import annotations
 
@@ -23,17 +23,11 @@ LARGE = Random(1).randbytes(20_000)
 
 @pytest.fixture
 def rig() -> Rig:
-    return Rig(environment=limited(ChunkLimits(4096, block=16, small=128, bulk=10_000)))
+    return Rig(environment=limited(ChunkLimits(4096, block=16, small=128, deferred=10_000)))
 
 
-def bulk(rig: Rig) -> int:
-    return len(rig.tx.chunks.bulk)
-
-
-def pack_all_but_bulk(rig: Rig) -> None:
-    rig.signals.begin_flush()
-    rig.packer.pack_round()
-    rig.signals.end_flush()
+def deferred(rig: Rig) -> int:
+    return len(rig.tx.chunks.deferred)
 
 
 def names(log: Log) -> set[bytes]:
@@ -50,15 +44,15 @@ def test_a_letter_is_on_the_clouds_before_a_film(rig: Rig) -> None:
     waiting = rig.unpacked()
     rig.make(b"letter", b"short")
     rig.publish()
-    assert 0 < bulk(rig) <= waiting
-    pack_all_but_bulk(rig)
-    assert rig.unpacked() == bulk(rig) > 0
+    assert 0 < deferred(rig) <= waiting
+    rig.pack(deferred=False)
+    assert rig.unpacked() == deferred(rig) > 0
     log = Log(rig)
     log.ship()
     assert names(log) == {b"film", b"letter"}, "the film is not left out"
-    assert rig.unpacked() == bulk(rig)
+    assert rig.unpacked() == deferred(rig)
     rig.pack()
-    assert (rig.unpacked(), bulk(rig)) == (0, 0)
+    assert (rig.unpacked(), deferred(rig)) == (0, 0)
     rig.room.drop_all()
     assert rig.read(film) == LARGE
     check_accounts(rig, [])
@@ -82,26 +76,26 @@ def test_what_programs_may_rely_on_is_waited_for(
     inode = rig.make(b"file", LARGE)
     if published:
         rig.publish()
-        pack_all_but_bulk(rig)
-        assert bulk(rig)
+        rig.pack(deferred=False)
+        assert deferred(rig)
     act(rig, inode)
     rig.publish()
     rig.make(b"letter", b"short")
     rig.publish()
-    assert not bulk(rig)
+    assert not deferred(rig)
     log = Log(rig)
     log.ship()
     assert b"letter" not in names(log)
-    pack_all_but_bulk(rig)
+    rig.pack(deferred=False)
     assert rig.unpacked() == 0
     log.ship()
     assert b"letter" in names(log)
 
 
-def test_small_files_and_later_changes_are_no_bulk(rig: Rig) -> None:
+def test_small_files_and_later_changes_are_not_deferred(rig: Rig) -> None:
     rig.make(b"small", LARGE[:9000])
     rig.publish()
-    assert not bulk(rig)
+    assert not deferred(rig)
     rig.pack()
     inode = rig.make(b"file", LARGE)
     rig.publish()
@@ -111,41 +105,63 @@ def test_small_files_and_later_changes_are_no_bulk(rig: Rig) -> None:
     rig.fs.write(rig.tx, inode, 0, LARGE[::-1])
     rig.fs.release(rig.tx, handle)
     rig.publish()
-    assert rig.unpacked() and not bulk(rig)
+    assert rig.unpacked() and not deferred(rig)
 
 
 def test_a_chunk_of_both_is_waited_for(rig: Rig) -> None:
     rig.make(b"film", LARGE)
     rig.publish()
-    pack_all_but_bulk(rig)
+    rig.pack(deferred=False)
     copy = rig.make(b"copy", LARGE)
     sync(rig, copy)
     rig.publish()
-    assert not bulk(rig)
-    pack_all_but_bulk(rig)
+    assert not deferred(rig)
+    rig.pack(deferred=False)
     assert rig.unpacked() == 0
 
 
-def test_after_a_start_all_is_waited_for(rig: Rig) -> None:
+def test_after_a_start_what_no_cloud_has_heard_of_is_waited_for(rig: Rig) -> None:
     rig.make(b"film", LARGE)
     rig.publish()
     rig.make(b"letter", b"short")
     rig.publish()
     rig.commit()
     again = rig.reopen()
+    assert not deferred(again)
     log = Log(again)
     log.ship()
     assert not log.puts
-    pack_all_but_bulk(again)
+    again.pack(deferred=False)
     log.ship()
     assert names(log) == {b"film", b"letter"}
 
 
-def test_bulk_that_is_removed_is_forgotten(rig: Rig) -> None:
+def test_after_a_start_what_the_clouds_have_heard_of_is_not_waited_for(rig: Rig) -> None:
+    rig.make(b"film", LARGE)
+    rig.publish()
+    rig.pack(deferred=False)
+    Log(rig).ship()
+    before = deferred(rig)
+    rig.make(b"letter", b"short")
+    rig.publish()
+    rig.commit()
+    again = rig.reopen()
+    assert deferred(again) == before > 0
+    assert {*again.tx.chunks.deferred.values()} == {again.find(b"film").ino}
+    again.pack(deferred=False)
+    assert again.unpacked() == before
+    log = Log(again)
+    log.ship()
+    assert b"letter" in names(log)
+    again.pack()
+    assert again.unpacked() == deferred(again) == 0
+
+
+def test_a_file_that_is_removed_is_forgotten(rig: Rig) -> None:
     rig.make(b"film", LARGE)
     rig.publish()
     rig.fs.unlink(rig.tx, ROOT_INO, b"film")
     rig.publish()
     rig.tx.chunks.drop_unwanted()
-    assert not bulk(rig)
+    assert not deferred(rig)
     check_accounts(rig, [])
