@@ -455,15 +455,18 @@ class Adapter(fuse.Operations):
         with self._state.transaction() as tx:
             self._fs.release(tx, fh)
 
-    def fsync(self, request: Request, ino: int, fh: int, datasync: bool) -> Later:
+    def fsync(self, request: Request, ino: int, fh: int, datasync: bool) -> Later | None:
         with self._state.transaction():
             self._fs.synced(ino)
         return self._commit(request)
 
-    def fsyncdir(self, request: Request, ino: int, fh: int, datasync: bool) -> Later:
+    def fsyncdir(self, request: Request, ino: int, fh: int, datasync: bool) -> Later | None:
         return self._commit(request)
 
-    def _commit(self, request: Request) -> Later:
+    def _commit(self, request: Request) -> Later | None:
+        if self._committer.at_once():
+            return None
+
         def answer(error: OSError | None) -> None:
             if error is None:
                 request.reply(None)

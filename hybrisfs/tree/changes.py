@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
+from hybrisfs.state.redo import PendingRows
 from hybrisfs.state.state import Transaction
 from hybrisfs.topic import Topic
 
@@ -177,21 +178,28 @@ class Changes:
         self.flush(tx)
         tx.pending.sign(clock, keys.items())
 
-    def flush(self, tx: Transaction) -> None:
-        """Write the marked keys into the open transaction."""
+    def flush(self, tx: Transaction) -> PendingRows:
+        """Write the marked keys into the open transaction; those that are pending by that."""
         if self._dropped:
             tx.pending.drop(self._dropped)
             self._dropped.clear()
         if self._let_gone:
             tx.held.let_go(self._let_gone)
             self._let_gone.clear()
-        if self._unflushed:
-            tx.pending.put([(key, ino, seq) for key, (ino, seq) in self._unflushed.items()], self.seq)
+        marked = [(key, ino, seq) for key, (ino, seq) in self._unflushed.items()]
+        if marked:
+            tx.pending.put(marked, self.seq)
             self._unflushed.clear()
+        return marked
 
     @property
     def dirty(self) -> bool:
         return bool(self._unflushed or self._dropped or self._let_gone)
+
+    @property
+    def is_only_marked(self) -> bool:
+        """Whether `flush` would write nothing but what it returns."""
+        return not (self._dropped or self._let_gone)
 
     def unsigned_up_to(self, seq: int) -> bool:
         """Whether a change numbered *seq* or lower is in no signed update yet."""

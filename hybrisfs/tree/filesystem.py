@@ -20,6 +20,7 @@ from hybrisfs.registers.tree import attr_key
 from hybrisfs.state.database import Snapshot
 from hybrisfs.state.extents import Extent
 from hybrisfs.state.journal import RESERVE, JournalFullError
+from hybrisfs.state.redo import Record
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.state import State, Transaction
 from hybrisfs.topic import Topic
@@ -108,7 +109,6 @@ class FileSystem:
         self._lingering_long: set[int] = set()  # those that were there at the last commit
         self._next_handle = 1
         self._calls_until_space_check = 0
-        self._saved = tx.total_changes()
         self._drop_orphans(tx)
         if self.inodes.find(tx, ROOT_INO) is None:
             root = self.inodes.create_root(*owner)
@@ -422,7 +422,7 @@ class FileSystem:
     # -- committing ------------------------------------------------------------------------------
 
     def is_uncommitted(self, tx: Transaction) -> bool:
-        return self.inodes.dirty or self.changes.dirty or tx.total_changes() != self._saved
+        return self.inodes.dirty or self.changes.dirty or tx.is_changed()
 
     @contextmanager
     def committed(self, look: Callable[[Transaction], T]) -> Iterator[tuple[T, Snapshot]]:
@@ -452,9 +452,33 @@ class FileSystem:
         self.flush(tx)
         self.journal.sync()
         tx.set_meta("files", self.total_files)
-        tx.set_meta("bytes", min(self.content.total_bytes, _MOST_BYTES))
+        tx.set_meta("bytes", self._total_bytes())
         tx.commit()
-        self._saved = tx.total_changes()
+
+    def record(self, tx: Transaction) -> bool:
+        """Note what was done since the last commit in the redo log; False when only a commit will do.
+
+        It survives a power cut once `State.sync_records` has returned true. It takes a change of the content
+        or attributes of a few files, and few bytes; a changed name takes a commit.
+        """
+        if not tx.may_record() or not self.changes.is_only_marked or self.journal.failure is not None:
+            return False
+        ranges = self.journal.unrecorded()
+        if ranges is None:
+            return False
+        if not ranges and not self.inodes.dirty and not self.changes.dirty:
+            return True
+        nodes, extents = self.inodes.flush(tx)
+        pending = self.changes.flush(tx)
+        total = self._total_bytes()
+        record = Record(nodes, extents, pending, self.changes.seq, self.total_files, total, ranges)
+        if not tx.record(record):
+            return False
+        self.journal.note_recorded()
+        return True
+
+    def _total_bytes(self) -> int:
+        return min(self.content.total_bytes, _MOST_BYTES)
 
     def flush(self, tx: Transaction) -> None:
         """Write changes that are only in memory into the open transaction."""

@@ -18,6 +18,7 @@ from hybrisfs.registers.node_id import ROOT_ID, new_node_id
 from hybrisfs.state.extents import ExtentMap
 from hybrisfs.state.file_chunks import ContentPage
 from hybrisfs.state.nodes import NODE_COLUMNS, NodeRow
+from hybrisfs.state.redo import ExtentRows
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.state import Transaction
 from hybrisfs.topic import Topic
@@ -343,17 +344,18 @@ class InodeTable:
     def dirty(self) -> bool:
         return bool(self._dirty or self._extents_dirty)
 
-    def flush(self, tx: Transaction) -> None:
-        """Write all changed rows into the open transaction."""
-        if self._dirty:
-            tx.nodes.put([inode.row() for inode in self._dirty.values()])
-            self._dirty.clear()
-        if self._extents_dirty:
-            self._flush_extents(tx, self._extents_dirty.values())
-            self._extents_dirty.clear()
+    def flush(self, tx: Transaction) -> tuple[Sequence[NodeRow], ExtentRows]:
+        """Write all changed rows into the open transaction; these rows."""
+        nodes = [inode.row() for inode in self._dirty.values()]
+        tx.nodes.put(nodes)
+        self._dirty.clear()
+        extents = self._flush_extents(tx, self._extents_dirty.values())
+        self._extents_dirty.clear()
+        return nodes, extents
 
-    def _flush_extents(self, tx: Transaction, inodes: Collection[Inode]) -> None:
-        tx.extents.write({inode.ino: inode.extents for inode in inodes if inode.extents is not None})
+    def _flush_extents(self, tx: Transaction, inodes: Collection[Inode]) -> ExtentRows:
+        rows = tx.extents.write({inode.ino: inode.extents for inode in inodes if inode.extents is not None})
         for inode in inodes:
             if not inode.extents and not inode.handles and not inode.snapshots:
                 inode.extents = None  # most files have none; the empty map is not worth its memory
+        return rows
