@@ -170,6 +170,7 @@ class RedoLog:
                 sync_directory(self.path.parent, self._environment)
             except OSError:
                 os.close(descriptor)
+                self.path.unlink()
                 raise
             self._descriptor = descriptor
         except OSError as error:

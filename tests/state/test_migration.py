@@ -57,7 +57,8 @@ class _Killed(sqlite3.Connection):
 
 
 def take_back_newest(db: sqlite3.Connection) -> None:
-    """What formats 17, 19 and 20 have brought."""
+    """What formats 17 and 19 to 21 have brought."""
+    db.execute("DELETE FROM meta WHERE key = 'redo'")
     db.execute("ALTER TABLE spare DROP COLUMN lost")
     db.execute("DROP TRIGGER piece_of_absent")
     db.execute("DROP TRIGGER piece_of_dropped")
