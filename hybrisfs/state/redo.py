@@ -1,10 +1,10 @@
 """The redo log: what an fsync has made durable since the last commit, in the file `volume.db-redo`.
 
-A commit of the database takes two syncs, one of the journal and one of SQLite's log. An fsync that comes after
-a few small writes appends a record here instead, with the rows and the bytes: one sync of blocks that are
-there already, which costs the least that a disk can do. The rows are in the open transaction, too, so that the
-next commit has them, and ends all records. Records only matter after a crash: then the next start carries them
-out on top of the last commit.
+A commit of the database takes two syncs, one of the journal and one of SQLite's log, and of files that grow.
+An fsync that comes after a few small writes appends a record here instead, with the rows and the bytes: one
+sync of blocks that are there already, which is the least that a disk can be asked for. The next commit, a
+second later at most, has the rows as well, and ends all records. They only matter after a crash: then the
+next start carries them out on top of the last commit.
 
 Format. The file has a fixed size and begins with zeros where nothing was written. Records stand in it one
 after the other from the beginning on:
@@ -46,7 +46,7 @@ from blake3 import blake3
 from hybrisfs.environment import Environment, sync_directory
 from hybrisfs.errors import DamagedError
 
-__all__ = ["NONCE_SIZE", "ExtentRows", "PendingRows", "Range", "Record", "RedoLog"]
+__all__ = ["NONCE_SIZE", "ExtentRow", "ExtentRows", "PendingRows", "Range", "Record", "RedoLog"]
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +55,7 @@ _HASH: Final = 32
 NONCE_SIZE: Final = 32
 _FORMAT: Final = 1
 _NONE: Final = bytes(_HASH)
+_JSON: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 
 Range = tuple[int, int, bytes]
 """Segment, position and bytes of something that was written to the journal."""
@@ -62,12 +63,16 @@ PendingRows = Sequence[tuple[bytes, int, int]]
 """Key, inode and number of changed registers."""
 
 
+ExtentRow = tuple[int, int, int, int, int]
+"""A row of `extent`."""
+
+
 class ExtentRows(NamedTuple):
     """What changes in the table `extent`."""
 
     gone: Sequence[tuple[int, int]] = ()
     """Inode and start of rows that go."""
-    come: Sequence[tuple[int, int, int, int, int]] = ()
+    come: Sequence[ExtentRow] = ()
     """Rows that come, after the others have gone."""
 
 
@@ -98,7 +103,7 @@ class Record:
             "bytes": self.size,
             "ranges": [(segment, position, len(data)) for segment, position, data in self.ranges],
         }
-        return json.dumps(rows, separators=(",", ":")).encode(), b"".join(data for _, _, data in self.ranges)
+        return _JSON.encode(rows).encode(), b"".join(data for _, _, data in self.ranges)
 
     @classmethod
     def decode(cls, rows: bytes, data: bytes) -> Record:

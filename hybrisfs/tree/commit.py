@@ -17,6 +17,7 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from hybrisfs.stages import Pause, Signals
 from hybrisfs.state.journal import JournalFullError
@@ -25,6 +26,8 @@ from hybrisfs.tree.filesystem import FileSystem
 __all__ = ["CommitLimits", "Committer"]
 
 log = logging.getLogger(__name__)
+
+_WEIGHT: Final = 1 / 8  # of the last one in an average
 
 Answer = Callable[[OSError | None], None]
 
@@ -41,10 +44,10 @@ class CommitLimits:
     checkpoint_interval: float = 5.0
     """Each checkpoint of the database costs syncs that programs that wait for fsync would feel."""
     longest_at_once: float = 0.002
-    """That the thread which serves programs may be held up by the sync of a record. On a disk that takes
-    longer, another thread waits for it, ..."""
+    """That the sync of a record may hold up the thread which serves programs, on the average of the last ones.
+    Where it takes longer, another thread waits for it, ..."""
     rest: float = 1.0
-    """... and the disk is tried again after that time."""
+    """... and it is tried again after that time."""
 
 
 class Committer:
@@ -61,6 +64,8 @@ class Committer:
         self._waiting: list[Answer] = []
         self._stopping = self._ended = False
         self._committed = self._checkpointed = self._rests_until = self._monotonic()
+        self._usual = 0.0
+        """Seconds that `at_once` has taken lately."""
         self._full_since: float | None = None
 
     def request(self, answer: Answer) -> None:
@@ -84,8 +89,9 @@ class Committer:
                 return False
         done = self._fs.state.sync_records()
         now = self._monotonic()
-        if now - began > self.limits.longest_at_once:
-            self._rests_until = now + self.limits.rest
+        self._usual += (now - began - self._usual) * _WEIGHT
+        if self._usual > self.limits.longest_at_once:
+            self._rests_until, self._usual = now + self.limits.rest, 0.0
         return done
 
     def wait(self, pause: Pause) -> bool:

@@ -466,14 +466,14 @@ class FileSystem:
         ranges = self.journal.unrecorded()
         if ranges is None:
             return False
-        if not ranges and not self.inodes.dirty and not self.changes.dirty:
-            return True
-        nodes, extents = self.inodes.flush(tx)
-        pending = self.changes.flush(tx)
-        total = self._total_bytes()
-        record = Record(nodes, extents, pending, self.changes.seq, self.total_files, total, ranges)
-        if not tx.record(record):
-            return False
+        nodes, extents = self.inodes.record()
+        pending = self.changes.record()
+        if ranges or nodes or extents.gone or extents.come or pending:
+            total = self._total_bytes()
+            record = Record(nodes, extents, pending, self.changes.seq, self.total_files, total, ranges)
+            if not tx.record(record):
+                self.flush(tx)  # rows that are in no record: there is none until the commit
+                return False
         self.journal.note_recorded()
         return True
 
