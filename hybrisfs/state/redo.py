@@ -162,10 +162,15 @@ class RedoLog:
         """Whether records can be written."""
         return self._descriptor is not None and not self._broken
 
+    @property
+    def is_missing(self) -> bool:
+        """Whether there would be records if there were the file."""
+        return self._descriptor is None and not self._broken
+
     def prepare(self) -> None:
         """Make the file if it is not there. Its blocks are written, so that a sync of a record has nothing to
         change but them. From one thread only, without the volume's lock."""
-        if self._descriptor is not None or self._broken:
+        if not self.is_missing:
             return
         try:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

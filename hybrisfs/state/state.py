@@ -159,8 +159,9 @@ class State:
 
     def prepare_records(self) -> None:
         """Make the redo log unless the disk is short of room; without the lock."""
-        if self.journal.free_bytes() > self._database.limits.redo_bytes:
-            self._database.redo.prepare()
+        redo = self._database.redo
+        if redo.is_missing and self.journal.free_bytes() > self._database.limits.redo_bytes:
+            redo.prepare()
 
     def sync_records(self) -> bool:
         """See `RedoLog.sync`; without the lock."""
