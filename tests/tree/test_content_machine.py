@@ -473,9 +473,10 @@ class ContentMachine(RuleBasedStateMachine):
         writes=st.lists(
             st.tuples(offsets, st.integers(0, 5), lengths, st.booleans()), min_size=1, max_size=4
         ),
+        end=st.integers(0, 3),
     )
-    def sync_by_records(self, pick: int, writes: list[tuple[int, int, int, bool]]) -> None:
-        """Fsyncs that need no commit, some of which a power cut overtakes."""
+    def sync_by_records(self, pick: int, writes: list[tuple[int, int, int, bool]], end: int) -> None:
+        """Fsyncs that need no commit; the power may fail before the last of them are done."""
         self.rig.state.prepare_records()
         self.rig.commit()
         number, _ = self.handle(pick)
@@ -488,6 +489,10 @@ class ContentMachine(RuleBasedStateMachine):
                 if is_durable:
                     assert self.rig.state.sync_records()
                     self.durable = self.committed
+        if end == 0:
+            self.crash()
+        elif end == 1:
+            self.cut_power()
 
     @rule(_=st.just(0))
     def drop_cache(self, _: int) -> None:

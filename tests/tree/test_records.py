@@ -96,6 +96,16 @@ def test_the_newest_bytes_of_a_place_win(synced: Synced) -> None:
     assert synced.after_power_cut() == b"c-bb456789"
 
 
+def test_what_a_record_names_is_not_overwritten(synced: Synced) -> None:
+    """Its bytes may be in the journal alone."""
+    synced.write(0, b"aaaa")
+    synced.rig.journal.sync()
+    synced.fsync()
+    synced.write(0, b"bbbb")
+    synced.rig.journal.sync()
+    assert synced.after_power_cut() == b"aaaa456789"
+
+
 def test_an_earlier_record_does_not_undo_a_commit(synced: Synced) -> None:
     synced.write(0, b"aaaa")
     synced.fsync()
@@ -195,6 +205,19 @@ def test_a_full_log_takes_a_commit(synced: Synced) -> None:
     synced.write(0, b"y")
     synced.fsync()
     assert synced.after_power_cut()[:2] == b"yx"
+
+
+def test_what_found_no_room_is_not_left_out(synced: Synced) -> None:
+    """The commit that takes it may fail for a while, as the disk is full."""
+    with synced.rig.state.transaction() as tx:
+        for _ in range(5):
+            synced.write(0, b"x" * 9000)
+            assert synced.rig.fs.record(tx)
+        synced.write(0, b"y" * 20_000)
+        assert not synced.rig.fs.record(tx)
+        synced.rig.journal.sync()
+        synced.write(0, b"z")
+        assert not synced.rig.fs.record(tx)
 
 
 def test_sooner_or_later_there_is_a_commit(synced: Synced) -> None:
