@@ -54,6 +54,7 @@ _LENGTHS: Final = Struct(">II")
 _HASH: Final = 32
 NONCE_SIZE: Final = 32
 _FORMAT: Final = 1
+_PIECE: Final = 1 << 20  # bytes that the new file is written in
 _NONE: Final = bytes(_HASH)
 _JSON: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 
@@ -175,7 +176,8 @@ class RedoLog:
         try:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                os.pwrite(descriptor, bytes(self._size), 0)
+                for start in range(0, self._size, _PIECE):
+                    os.pwrite(descriptor, bytes(min(_PIECE, self._size - start)), start)
                 self._environment.fsync(descriptor)
                 sync_directory(self.path.parent, self._environment)
             except OSError:
@@ -237,10 +239,7 @@ class RedoLog:
         Raises DamagedError when one cannot be read that is as it was written.
         """
         self.begin(nonce)
-        if self._descriptor is None:
-            return
-        content = os.pread(self._descriptor, self._size, 0)
-        while (found := self._next(content)) is not None:
+        while (found := self._next()) is not None:
             rows, data, self._last = found
             try:
                 record = Record.decode(rows, data)
@@ -252,19 +251,23 @@ class RedoLog:
             self._note_segments(record)
             yield record
 
-    def _next(self, content: bytes) -> tuple[bytes, bytes, bytes] | None:
-        """Rows, bytes and hash of the next record; None when there is none."""
-        start = self._end + _LENGTHS.size
-        if start > len(content):
+    def _next(self) -> tuple[bytes, bytes, bytes] | None:
+        """Rows, bytes and hash of the next record; None when there is none. Raises OSError."""
+        if self._descriptor is None:
             return None
-        length, size = _LENGTHS.unpack_from(content, self._end)
-        middle, end = start + length, start + length + size
-        if not length or end + _HASH > len(content):
+        lengths = os.pread(self._descriptor, _LENGTHS.size, self._end)
+        if len(lengths) < _LENGTHS.size:
             return None
-        expected = blake3(self._last + content[self._end : end], key=self._nonce).digest()
-        if content[end : end + _HASH] != expected:
+        length, size = _LENGTHS.unpack(lengths)
+        whole = _LENGTHS.size + length + size
+        if not length or self._end + whole + _HASH > os.fstat(self._descriptor).st_size:
             return None
-        return content[start:middle], content[middle:end], expected
+        content = os.pread(self._descriptor, whole + _HASH, self._end)
+        expected = blake3(self._last + content[:whole], key=self._nonce).digest()
+        if content[whole:] != expected:
+            return None
+        middle = _LENGTHS.size + length
+        return content[_LENGTHS.size : middle], content[middle:whole], expected
 
     def _give_up(self, error: OSError) -> None:
         self._broken = True

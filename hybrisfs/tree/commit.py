@@ -44,8 +44,8 @@ class CommitLimits:
     checkpoint_interval: float = 5.0
     """Each checkpoint of the database costs syncs that programs that wait for fsync would feel."""
     longest_at_once: float = 0.002
-    """That the sync of a record may hold up the thread which serves programs, on the average of the last ones.
-    Where it takes longer, another thread waits for it, ..."""
+    """That the sync of a record may hold up the thread which serves programs, on the average of the last
+    ones. Where it takes longer, another thread waits for it, ..."""
     rest: float = 1.0
     """... and it is tried again after that time."""
 
