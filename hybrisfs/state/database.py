@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 _PAGE_CACHE_KIB = 48 * 1024
 _WAL_SHARE = 32  # of a small disk the log takes no more than this part, less than the journal's reserve
 _BUSY_SECONDS = 30
+_MOST_PLACES = 64  # that a record may have
 
 # SQLite takes bytes as they are. Without this, each one is first searched for methods that would adapt it.
 sqlite3.register_adapter(bytes, bytes)
@@ -64,6 +65,13 @@ class RowWriter:
         self._connection = connection
         self.execute = connection.execute
         self.executemany = connection.executemany
+        self.unrecorded_places: list[tuple[Any, ...]] = []
+        """Rows of `place` that have come since the last record or commit, unless they are many."""
+
+    def note_place(self, row: tuple[Any, ...]) -> None:
+        """This row has come into the table `place`, which was one change."""
+        if len(self.unrecorded_places) < _MOST_PLACES:
+            self.unrecorded_places.append(row)
 
     def meta(self, key: str) -> Any:
         return self.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()[0]
@@ -190,7 +198,12 @@ class Database:
 
     def _begin(self) -> None:
         self.connection.execute("BEGIN IMMEDIATE")
-        self._committed = self._recorded = self.connection.total_changes
+        self._committed = self.connection.total_changes
+        self._end_record()
+
+    def _end_record(self) -> None:
+        self._recorded = self.connection.total_changes
+        self.rows.unrecorded_places.clear()
 
     def is_changed(self) -> bool:
         """Whether rows have changed since the last commit."""
@@ -199,9 +212,10 @@ class Database:
     # -- what the redo log makes durable before the next commit ----------------------------------
 
     def may_record(self) -> bool:
-        """Whether all changes of rows since the last commit are in records, and a further one may follow."""
+        """Whether all changes of rows since the last commit are in records or can be in the next one: they are
+        new rows of `place`."""
         return (
-            self.connection.total_changes == self._recorded
+            self.connection.total_changes - len(self.rows.unrecorded_places) == self._recorded
             and self._durable_commits == self._commits
             and self.redo.is_ready
         )
@@ -210,13 +224,13 @@ class Database:
         """Note in the redo log what has changed since the last record; False when there is no room."""
         if not self.redo.append(record):
             return False
-        self._recorded = self.connection.total_changes
+        self._end_record()
         return True
 
     def replay(self) -> Iterator[Record]:
         """What the redo log has on top of the last commit. The caller carries it out, in this order."""
         yield from self.redo.replay(self.rows.meta("redo"))
-        self._recorded = self.connection.total_changes
+        self._end_record()
 
     # -- the log of SQLite -----------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ behind the very record, that it was written after; what is left of others ends t
 
     format  1
     nodes   rows of `node`, to be put there
+    places  rows of `place`, which come
     gone    inode and start of rows of `extent`, which go
     extents rows of `extent`, which come, after the others have gone
     pending key, inode and number of changed registers, for `pending`
@@ -82,7 +83,9 @@ class Record:
     """What was done between two fsyncs."""
 
     nodes: Sequence[tuple[Any, ...]]
-    """Rows of `node`."""
+    """Rows of `node`, ..."""
+    places: Sequence[tuple[Any, ...]]
+    """... and those that have come into `place`."""
     extents: ExtentRows
     pending: PendingRows
     seq: int
@@ -95,7 +98,8 @@ class Record:
         """The rows and the bytes."""
         rows = {
             "format": _FORMAT,
-            "nodes": [[_hex(value) for value in row] for row in self.nodes],
+            "nodes": _texts(self.nodes),
+            "places": _texts(self.places),
             "gone": self.extents.gone,
             "extents": self.extents.come,
             "pending": [(key.hex(), ino, number) for key, ino, number in self.pending],
@@ -117,10 +121,8 @@ class Record:
             ranges.append((segment, position, data[at : at + length]))
             at += length
         return cls(
-            [
-                tuple(bytes.fromhex(value) if isinstance(value, str) else value for value in row)
-                for row in one["nodes"]
-            ],
+            _rows(one["nodes"]),
+            _rows(one["places"]),
             ExtentRows([tuple(row) for row in one["gone"]], [tuple(row) for row in one["extents"]]),
             [(bytes.fromhex(key), ino, number) for key, ino, number in one["pending"]],
             one["seq"],
@@ -130,8 +132,14 @@ class Record:
         )
 
 
-def _hex(value: object) -> object:
-    return value.hex() if isinstance(value, bytes) else value
+def _texts(rows: Sequence[tuple[Any, ...]]) -> list[list[object]]:
+    return [[value.hex() if isinstance(value, bytes) else value for value in row] for row in rows]
+
+
+def _rows(texts: Sequence[Sequence[object]]) -> list[tuple[Any, ...]]:
+    return [
+        tuple(bytes.fromhex(value) if isinstance(value, str) else value for value in row) for row in texts
+    ]
 
 
 class RedoLog:

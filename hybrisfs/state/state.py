@@ -49,6 +49,7 @@ class Transaction(RowWriter):
     def __init__(self, database: Database, journal: Journal, namer: ChunkNamer, key: DeviceKey) -> None:
         super().__init__(database.connection)
         self._database = database
+        self.unrecorded_places = database.rows.unrecorded_places
         self.nodes: Final = NodeTable(self)
         self.places: Final = PlaceTable(self)
         self.conflicts: Final = ConflictTable(self)
@@ -180,10 +181,11 @@ def _replay(database: Database, journal: Journal) -> None:
     """Carry out what is recorded since the last commit, in the open transaction. The records stay valid until
     it is committed, so a crash in the midst of this changes nothing."""
     rows = database.rows
-    nodes, pending = NodeTable(rows), PendingTable(rows)
+    nodes, places, pending = NodeTable(rows), PlaceTable(rows), PendingTable(rows)
     for record in database.replay():
         journal.restore(record.ranges)
         nodes.put(record.nodes)
+        places.restore(record.places)
         put_extents(rows, record.extents)
         pending.put(record.pending, record.seq)
         rows.set_meta("files", record.files)

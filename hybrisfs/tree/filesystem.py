@@ -458,8 +458,8 @@ class FileSystem:
     def record(self, tx: Transaction) -> bool:
         """Note what was done since the last commit in the redo log; False when only a commit will do.
 
-        It survives a power cut once `State.sync_records` has returned true. It takes a change of the content
-        or attributes of a few files, and few bytes; a changed name takes a commit.
+        It survives a power cut once `State.sync_records` has returned true. It takes changes of content and
+        attributes, new names, and few of these and few bytes; a name that goes or moves takes a commit.
         """
         if not tx.may_record() or not self.changes.is_only_marked or self.journal.failure is not None:
             return False
@@ -468,9 +468,18 @@ class FileSystem:
             return False
         nodes, extents = self.inodes.record()
         pending = self.changes.record()
-        if ranges or nodes or extents.gone or extents.come or pending:
-            total = self._total_bytes()
-            record = Record(nodes, extents, pending, self.changes.seq, self.total_files, total, ranges)
+        places = tx.unrecorded_places
+        if ranges or nodes or places or extents.gone or extents.come or pending:
+            record = Record(
+                nodes,
+                places,
+                extents,
+                pending,
+                self.changes.seq,
+                self.total_files,
+                self._total_bytes(),
+                ranges,
+            )
             if not tx.record(record):
                 self.flush(tx)  # rows that are in no record: there is none until the commit
                 return False

@@ -26,7 +26,7 @@ LINK: Final = (8, b"l" * 16, 0o120777, 1, 1, 0, 1, 5, 0, -1, 2, 3, b"to \xff", 0
 
 def record(data: bytes = b"bytes", seq: int = 3) -> Record:
     rows = ExtentRows([(7, 0)], [(7, 0, len(data), 2, 100)])
-    return Record([NODE], rows, [(b"c\x00key", 7, seq)], seq, 1, len(data), [(2, 100, data)])
+    return Record([NODE], [], rows, [(b"c\x00key", 7, seq)], seq, 1, len(data), [(2, 100, data)])
 
 
 def opened(folder: Path, environment: Environment = SYSTEM, nonce: bytes = NONCE) -> RedoLog:
@@ -45,9 +45,9 @@ def found(folder: Path, nonce: bytes = NONCE) -> list[Record]:
 
 def test_what_was_written_is_found(tmp_path: Path) -> None:
     log = opened(tmp_path)
-    many = Record(
-        [NODE, LINK], ExtentRows([], []), [], 9, 2, 5, [(1, 0, b"\x00\xff"), (2, 7, b""), (3, 1, b"end")]
-    )
+    places = [(4, 1, b"name \xff", 7, 0, 0, None), (5, 1, b"other", 8, 3, 1 << 40, b"")]
+    ranges = [(1, 0, b"\x00\xff"), (2, 7, b""), (3, 1, b"end")]
+    many = Record([NODE, LINK], places, ExtentRows([], []), [], 9, 2, 5, ranges)
     for one in (record(b"first"), many, record(b"last")):
         assert log.append(one)
     assert log.sync()

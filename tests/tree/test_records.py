@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -164,8 +165,36 @@ def test_a_clean_restart_needs_no_records(synced: Synced) -> None:
     assert synced.rig.read(synced.rig.find(b"f")) == b"b123456789"
 
 
-def _make(one: Synced) -> None:
-    one.rig.make(b"g", b"content")
+def test_new_names_are_recorded(synced: Synced) -> None:
+    rig = synced.rig
+    folder = rig.mkdir(b"folder")
+    one = rig.make(b"one", b"content", folder)
+    rig.fs.make(rig.tx, folder, b"link", stat.S_IFLNK | 0o777, 1, 1, target=b"one")
+    rig.fs.link(rig.tx, one.ino, folder, b"two")
+    synced.fsync()
+    assert synced.syncs == [".db-redo"]
+    rig.make(b"lost")
+    synced.after_power_cut()
+    rig = synced.rig
+    assert rig.fs.lookup(rig.tx, ROOT_INO, b"lost") is None
+    folder = rig.find(b"folder").ino
+    assert rig.read(rig.find(b"one", folder)) == b"content"
+    assert rig.find(b"one", folder) is rig.find(b"two", folder)
+    assert rig.find(b"link", folder).target == b"one"
+    assert rig.fs.total_files == 2
+    rig.make(b"next")
+    synced.fsync()
+    synced.after_power_cut()
+    assert synced.rig.read(synced.rig.find(b"next")) == b""
+
+
+def _make_many(one: Synced) -> None:
+    for number in range(65):
+        one.rig.make(b"%d" % number)
+
+
+def _unlink(one: Synced) -> None:
+    one.rig.fs.unlink(one.rig.tx, ROOT_INO, b"g")
 
 
 def _write_much(one: Synced) -> None:
@@ -173,7 +202,7 @@ def _write_much(one: Synced) -> None:
 
 
 def _rename(one: Synced) -> None:
-    one.rig.fs.rename(one.rig.tx, ROOT_INO, b"f", ROOT_INO, b"g", 0)
+    one.rig.fs.rename(one.rig.tx, ROOT_INO, b"g", ROOT_INO, b"h", 0)
 
 
 def _begin_segment(one: Synced) -> None:
@@ -186,8 +215,11 @@ def _flush(one: Synced) -> None:
     one.rig.fs.flush(one.rig.tx)
 
 
-@pytest.mark.parametrize("change", [_make, _write_much, _rename, _begin_segment, _flush])
+@pytest.mark.parametrize("change", [_make_many, _unlink, _write_much, _rename, _begin_segment, _flush])
 def test_other_changes_take_a_commit(synced: Synced, change: Callable[[Synced], None]) -> None:
+    synced.rig.make(b"g", b"content")
+    synced.rig.commit()
+    synced.syncs.clear()
     change(synced)
     synced.fsync()
     assert ".db-wal" in synced.syncs and ".db-redo" not in synced.syncs
@@ -262,7 +294,7 @@ def test_a_lone_fsync_is_answered_at_once(synced: Synced) -> None:
 
 
 def test_what_takes_a_commit_is_not_done_at_once(synced: Synced) -> None:
-    synced.rig.make(b"g")
+    _flush(synced)
     assert not synced.rig.committer.at_once()
     assert not synced.syncs
 
