@@ -212,8 +212,8 @@ class Database:
     # -- what the redo log makes durable before the next commit ----------------------------------
 
     def may_record(self) -> bool:
-        """Whether all changes of rows since the last commit are in records or can be in the next one: they are
-        new rows of `place`."""
+        """Whether all changes of rows since the last commit are in records, or can be in the next one: they
+        are new rows of `place`."""
         return (
             self.connection.total_changes - len(self.rows.unrecorded_places) == self._recorded
             and self._durable_commits == self._commits

@@ -473,12 +473,17 @@ class ContentMachine(RuleBasedStateMachine):
         writes=st.lists(
             st.tuples(offsets, st.integers(0, 5), lengths, st.booleans()), min_size=1, max_size=4
         ),
+        new=st.booleans(),
         end=st.integers(0, 3),
     )
-    def sync_by_records(self, pick: int, writes: list[tuple[int, int, int, bool]], end: int) -> None:
+    def sync_by_records(
+        self, pick: int, writes: list[tuple[int, int, int, bool]], new: bool, end: int
+    ) -> None:
         """Fsyncs that need no commit; the power may fail before the last of them are done."""
         self.rig.state.prepare_records()
         self.rig.commit()
+        if new and len(self.names) < len(NAMES) and len(self.handles) < 6:
+            self.create(pick, 2, CHUNK)
         number, _ = self.handle(pick)
         for offset, kind, length, is_durable in writes:
             self.write_at(number, offset, self.content(kind, length))
