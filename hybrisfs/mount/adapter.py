@@ -464,7 +464,7 @@ class Adapter(fuse.Operations):
         return self._commit(request)
 
     def _commit(self, request: Request) -> Later | None:
-        if self._committer.at_once():
+        if request.is_from_the_only_one and self._committer.at_once():
             return None
 
         def answer(error: OSError | None) -> None:
