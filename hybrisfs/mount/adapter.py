@@ -2,7 +2,8 @@
 
 One loop thread runs the handlers; each holds the volume's lock while it looks into memory and the
 database. What would have to wait (bytes from the clouds, fsync, room in the cache) is answered later by
-another thread, so that a slow cloud holds up only the programs that want its bytes.
+another thread, so that a slow cloud holds up only the programs that want its bytes. An fsync that takes one
+quick sync is done at once for a program that is alone.
 """
 
 from __future__ import annotations

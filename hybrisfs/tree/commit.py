@@ -5,8 +5,8 @@ is the volume as it was at one of its commits. Everything asked for while a comm
 by the next one.
 
 An fsync after a few small writes does not wait for a commit: a record in the redo log holds what was done
-since the last one, and is as good as one after a power cut (`hybrisfs.state.redo`). Where nobody else waits,
-the thread that has been asked writes and syncs it itself.
+since the last one, and is as good as one after a power cut (`hybrisfs.state.redo`). For a program that is
+alone, the thread that serves programs writes and syncs it itself.
 """
 
 from __future__ import annotations
