@@ -5,8 +5,9 @@ through many rows; `user_version` is raised in the last one. So a daemon that is
 full, leaves a database in one of the formats on the way, and the next start goes on from there. No step
 leads back: a program refuses a database that is newer than itself (`Database`).
 
-After a crash there may be records in the redo log, which are carried out after all steps. A step that changes
-the tables `node`, `extent` or `pending` has to see to it that they still can be (`hybrisfs.state.redo`).
+After a crash there may be records in the redo log, which are carried out after all steps. A step that
+changes the tables `node`, `place`, `extent` or `pending` has to see to it that they still can be
+(`hybrisfs.state.redo`).
 
 ======  =======================================================================================
 format  what has changed

@@ -204,6 +204,11 @@ class Changes:
         """Whether `record` tells of all changes since the last flush."""
         return not (self._dropped or self._let_gone)
 
+    @property
+    def unrecorded(self) -> int:
+        """Of how many keys `record` would tell."""
+        return len(self._unflushed)
+
     def record(self) -> PendingRows:
         """The rows that are to be in a record: of what was marked since the last flush or record. The next
         flush writes them, too."""

@@ -42,6 +42,7 @@ T = TypeVar("T")
 _COMMIT_RESERVE: Final = RESERVE // 4
 _MOST_BYTES: Final = (1 << 63) - 1  # as SQLite stores it: sparse files may claim more together
 _SPACE_CHECK_CALLS: Final = 64
+_MOST_ROWS: Final = 512  # of nodes and registers in a record, so that it takes no longer than its sync
 
 
 @dataclass(slots=True)
@@ -462,6 +463,8 @@ class FileSystem:
         attributes, new names, and few of these and few bytes; a name that goes or moves takes a commit.
         """
         if not tx.may_record() or not self.changes.is_only_marked or self.journal.failure is not None:
+            return False
+        if self.inodes.unrecorded + self.changes.unrecorded > _MOST_ROWS:
             return False
         ranges = self.journal.unrecorded()
         if ranges is None:

@@ -363,6 +363,11 @@ class InodeTable:
             self._flush_extents(tx, self._extents_dirty.values())
             self._extents_dirty.clear()
 
+    @property
+    def unrecorded(self) -> int:
+        """Of how many nodes `record` would tell."""
+        return len(self._dirty) + len(self._extents_dirty)
+
     def record(self) -> tuple[Sequence[NodeRow], ExtentRows]:
         """The rows that are to be in a record: those that have changed since the last flush or record. The
         next flush writes them, too."""

@@ -326,6 +326,7 @@ def test_a_content_with_parts_is_shown_after_the_update(tmp_path: Path) -> None:
         db.execute("UPDATE node SET size = 0, stored = 0")
         db.execute("DELETE FROM file_chunk")
         db.execute("ALTER TABLE file_chunk DROP COLUMN skip")
+        db.execute("DELETE FROM meta WHERE key = 'redo'")
         db.execute("PRAGMA user_version = 19")
         db.commit()
     rig = Rig(tmp_path)

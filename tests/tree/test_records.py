@@ -193,6 +193,16 @@ def _make_many(one: Synced) -> None:
         one.rig.make(b"%d" % number)
 
 
+def _touch_many(one: Synced) -> None:
+    """They are in memory only."""
+    for number in range(600):
+        one.rig.make(b"%d" % number)
+    one.rig.commit()
+    one.syncs.clear()
+    for number in range(600):
+        one.rig.fs.attributes.change(one.rig.tx, one.rig.find(b"%d" % number), mode=0o600)
+
+
 def _unlink(one: Synced) -> None:
     one.rig.fs.unlink(one.rig.tx, ROOT_INO, b"g")
 
@@ -215,7 +225,9 @@ def _flush(one: Synced) -> None:
     one.rig.fs.flush(one.rig.tx)
 
 
-@pytest.mark.parametrize("change", [_make_many, _unlink, _write_much, _rename, _begin_segment, _flush])
+@pytest.mark.parametrize(
+    "change", [_make_many, _touch_many, _unlink, _write_much, _rename, _begin_segment, _flush]
+)
 def test_other_changes_take_a_commit(synced: Synced, change: Callable[[Synced], None]) -> None:
     synced.rig.make(b"g", b"content")
     synced.rig.commit()
