@@ -11,7 +11,7 @@ after the other from the beginning on:
 
     rows    u32    length of the rows
     bytes   u32    length of the bytes
-    rows           JSON: an object, byte strings in hex
+    rows           MessagePack: a map
     bytes          what was written to journal segments, one range after the other
     hash    32     BLAKE3 with the nonce as key, of the hash of the record before it and all of the above
 
@@ -32,7 +32,6 @@ behind the very record, that it was written after; what is left of others ends t
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import threading
@@ -42,6 +41,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
+import msgspec
 from blake3 import blake3
 
 from hybrisfs.environment import Environment, sync_directory
@@ -57,7 +57,7 @@ NONCE_SIZE: Final = 32
 _FORMAT: Final = 1
 _PIECE: Final = 1 << 20  # bytes that the new file is written in
 _NONE: Final = bytes(_HASH)
-_JSON: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False)
+_ENCODER: Final = msgspec.msgpack.Encoder()
 
 Range = tuple[int, int, bytes]
 """Segment, position and bytes of something that was written to the journal."""
@@ -98,22 +98,22 @@ class Record:
         """The rows and the bytes."""
         rows = {
             "format": _FORMAT,
-            "nodes": _texts(self.nodes),
-            "places": _texts(self.places),
+            "nodes": self.nodes,
+            "places": self.places,
             "gone": self.extents.gone,
             "extents": self.extents.come,
-            "pending": [(key.hex(), ino, number) for key, ino, number in self.pending],
+            "pending": self.pending,
             "seq": self.seq,
             "files": self.files,
             "bytes": self.size,
             "ranges": [(segment, position, len(data)) for segment, position, data in self.ranges],
         }
-        return _JSON.encode(rows).encode(), b"".join(data for _, _, data in self.ranges)
+        return _ENCODER.encode(rows), b"".join(data for _, _, data in self.ranges)
 
     @classmethod
     def decode(cls, rows: bytes, data: bytes) -> Record:
         """The record of which these are the rows and the bytes. Raises ValueError and the like."""
-        one = json.loads(rows)
+        one = msgspec.msgpack.decode(rows)
         if one["format"] != _FORMAT:
             raise ValueError(f"format {one['format']}")
         at, ranges = 0, list[Range]()
@@ -121,10 +121,10 @@ class Record:
             ranges.append((segment, position, data[at : at + length]))
             at += length
         return cls(
-            _rows(one["nodes"]),
-            _rows(one["places"]),
-            ExtentRows([tuple(row) for row in one["gone"]], [tuple(row) for row in one["extents"]]),
-            [(bytes.fromhex(key), ino, number) for key, ino, number in one["pending"]],
+            _tuples(one["nodes"]),
+            _tuples(one["places"]),
+            ExtentRows(_tuples(one["gone"]), _tuples(one["extents"])),
+            _tuples(one["pending"]),
             one["seq"],
             one["files"],
             one["bytes"],
@@ -132,14 +132,8 @@ class Record:
         )
 
 
-def _texts(rows: Sequence[tuple[Any, ...]]) -> list[list[object]]:
-    return [[value.hex() if isinstance(value, bytes) else value for value in row] for row in rows]
-
-
-def _rows(texts: Sequence[Sequence[object]]) -> list[tuple[Any, ...]]:
-    return [
-        tuple(bytes.fromhex(value) if isinstance(value, str) else value for value in row) for row in texts
-    ]
+def _tuples(rows: list[list[Any]]) -> list[Any]:
+    return [tuple(row) for row in rows]
 
 
 class RedoLog:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import errno
-import json
 import tempfile
 from pathlib import Path
 from typing import Final
 from unittest import mock
 
+import msgspec
 import pytest
 from blake3 import blake3
 from hypothesis import given
@@ -163,7 +163,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, caplog: pytest.LogCap
 
 def test_a_sound_record_of_another_format_is_not_passed_over(tmp_path: Path) -> None:
     """Opening without it would lose what a program knows to be durable."""
-    rows = json.dumps({"format": 2}).encode()
+    rows = msgspec.msgpack.encode({"format": 2})
     whole = len(rows).to_bytes(4, "big") + bytes(4) + rows
     content = whole + blake3(bytes(32) + whole, key=NONCE).digest()
     (tmp_path / "db-redo").write_bytes(content)

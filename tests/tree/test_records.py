@@ -245,7 +245,7 @@ def test_a_full_log_takes_a_commit(synced: Synced) -> None:
     while ".db-wal" not in synced.syncs:
         synced.write(0, b"x" * 9000)
         synced.fsync()
-    assert synced.syncs.count(".db-redo") == 6
+    assert synced.syncs.count(".db-redo") == 7
     synced.write(0, b"y")
     synced.fsync()
     assert synced.after_power_cut()[:2] == b"yx"
