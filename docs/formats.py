@@ -74,6 +74,7 @@ _MODULES: Final = {
         "hybrisfs/settings/config.py",
         "hybrisfs/state/schema.py",
         "hybrisfs/state/journal.py",
+        "hybrisfs/state/redo.py",
         "hybrisfs/kv/database.py",
         "hybrisfs/api/objects.py",
         "hybrisfs/kv/repetition.py",

@@ -147,6 +147,11 @@ class Signals:
             self._rest_offered = False
             self._tell()
 
+    @property
+    def rest_wanted(self) -> bool:
+        """See `want_rest`."""
+        return self._rest_wanted
+
     def offer_rest(self) -> None:
         """Programs wait for their fsync and have written nothing since: give the publisher time for a cut,
         if it wants one."""

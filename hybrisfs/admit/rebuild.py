@@ -55,7 +55,13 @@ __all__ = ["Rebuilt", "rebuild_volume"]
 
 _COMPLETE: Final = "complete"
 _FOLDER_MODE: Final = stat.S_IFDIR | 0o700
-_WITH_DATABASE: Final = (DATABASE_FILE, f"{DATABASE_FILE}-wal", f"{DATABASE_FILE}-shm", JOURNAL_FOLDER)
+_WITH_DATABASE: Final = (
+    DATABASE_FILE,
+    f"{DATABASE_FILE}-wal",
+    f"{DATABASE_FILE}-shm",
+    f"{DATABASE_FILE}-redo",
+    JOURNAL_FOLDER,
+)
 
 
 def rebuild_volume(home: Home, name: str, step: Callable[[str, int, int], None]) -> Rebuilt:

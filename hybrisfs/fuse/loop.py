@@ -121,5 +121,5 @@ def serve(library: Library, session: int, channel: Channel, largest: int) -> Non
                 return  # unmounted
             raise
         patience.found()
-        cpu.asked(*_CALLER.unpack_from(memory))
+        channel.asked(*_CALLER.unpack_from(memory))
         process(session, handed)

@@ -24,6 +24,9 @@ _log = logging.getLogger(__name__)
 # Up to this size a reply costs less than giving the interpreter's lock away and getting it back.
 _BRIEF = 16 * 1024
 
+_FEW = 8
+"""Requests. Of two programs that work at the same time, both are among the last ones."""
+
 Encoder = Callable[[Any], Buffer] | None
 """Packs the answer of one kind of request; None: success is all there is to tell."""
 
@@ -47,6 +50,9 @@ class Channel:
 
     __slots__ = (
         "_answering",
+        "_asked_in_a_row",
+        "_asking",
+        "_caller",
         "_changed",
         "_open",
         "answers_later",
@@ -71,6 +77,23 @@ class Channel:
         self._answering = 0
         self.answers_later = False
         """Whether the loop has left the answer to the last request to another thread."""
+        self._asking, self._caller = 0, -1
+        self._asked_in_a_row = 0
+
+    def asked(self, thread: int) -> None:
+        """A thread has made the request that is handled next; 0: nobody in particular, or one that is not
+        visible here."""
+        self.callers_cpu.asked(thread)
+        self._asking = thread
+        if thread == self._caller:
+            self._asked_in_a_row += 1
+        elif thread:
+            self._caller, self._asked_in_a_row = thread, 1
+
+    @property
+    def is_for_one(self) -> bool:
+        """Whether all of the last requests came from the thread that made this one."""
+        return self._asking == self._caller and self._asked_in_a_row >= _FEW
 
     def enter(self) -> bool:
         """Announce an answer from outside the loop; False: the session has gone."""
@@ -123,6 +146,12 @@ class Request:
     def pid(self) -> int:
         """The calling thread; 0 when it is in a namespace that we do not see."""
         return int(self._context().pid)
+
+    @property
+    def is_from_the_only_one(self) -> bool:
+        """Whether no other thread has made a request lately, so that a handler that waits holds up nobody.
+        Only for the handler."""
+        return self._channel.is_for_one
 
     @property
     def umask(self) -> int:

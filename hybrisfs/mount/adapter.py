@@ -2,7 +2,8 @@
 
 One loop thread runs the handlers; each holds the volume's lock while it looks into memory and the
 database. What would have to wait (bytes from the clouds, fsync, room in the cache) is answered later by
-another thread, so that a slow cloud holds up only the programs that want its bytes.
+another thread, so that a slow cloud holds up only the programs that want its bytes. An fsync that takes one
+quick sync is done at once for a program that is alone.
 """
 
 from __future__ import annotations
@@ -455,15 +456,18 @@ class Adapter(fuse.Operations):
         with self._state.transaction() as tx:
             self._fs.release(tx, fh)
 
-    def fsync(self, request: Request, ino: int, fh: int, datasync: bool) -> Later:
+    def fsync(self, request: Request, ino: int, fh: int, datasync: bool) -> Later | None:
         with self._state.transaction() as tx:
             self._fs.synced(tx, ino)
         return self._commit(request)
 
-    def fsyncdir(self, request: Request, ino: int, fh: int, datasync: bool) -> Later:
+    def fsyncdir(self, request: Request, ino: int, fh: int, datasync: bool) -> Later | None:
         return self._commit(request)
 
-    def _commit(self, request: Request) -> Later:
+    def _commit(self, request: Request) -> Later | None:
+        if request.is_from_the_only_one and self._committer.at_once():
+            return None
+
         def answer(error: OSError | None) -> None:
             if error is None:
                 request.reply(None)

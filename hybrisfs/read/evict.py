@@ -136,11 +136,12 @@ class Evictor:
                 raise
         freed = 0
         with self._fs.state.transaction() as tx:
-            journal = self._fs.journal
+            journal, recorded = self._fs.journal, tx.recorded_segments()
             for number in plan.removed:
                 # It may have been removed since the plan, or a chunk have been cut into it: then it stays.
                 if (
                     number in journal
+                    and number not in recorded
                     and not journal.dirty_pieces[number]
                     and not is_segment_named(tx, number)
                 ):

@@ -23,6 +23,7 @@ from typing import Any, Final, TypeAlias
 from hybrisfs.environment import Environment, sync_directory
 from hybrisfs.errors import DamagedError, HybrisError, NewerFormatError
 from hybrisfs.state.migration import OLDEST, migrate
+from hybrisfs.state.redo import NONCE_SIZE, Record, RedoLog
 from hybrisfs.state.schema import APPLICATION_ID, SCHEMA_VERSION, create_schema
 
 __all__ = ["Database", "DatabaseLimits", "Reader", "RowWriter", "Snapshot", "committed", "lock_exclusively"]
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 _PAGE_CACHE_KIB = 48 * 1024
 _WAL_SHARE = 32  # of a small disk the log takes no more than this part, less than the journal's reserve
 _BUSY_SECONDS = 30
+_MOST_PLACES = 64  # that a record may have
 
 # SQLite takes bytes as they are. Without this, each one is first searched for methods that would adapt it.
 sqlite3.register_adapter(bytes, bytes)
@@ -49,6 +51,8 @@ class DatabaseLimits:
     """Free pages that stay in the file, as a busy volume will use them again soon."""
     migrated_rows: int = 20_000
     """Rows that are brought to a newer format in one transaction."""
+    redo_bytes: int = 16 << 20
+    """Of the redo log: what many small writes with an fsync after each come to in a second."""
 
 
 class RowWriter:
@@ -61,6 +65,13 @@ class RowWriter:
         self._connection = connection
         self.execute = connection.execute
         self.executemany = connection.executemany
+        self.unrecorded_places: list[tuple[Any, ...]] = []
+        """Rows of `place` that have come since the last record or commit, unless they are many."""
+
+    def note_place(self, row: tuple[Any, ...]) -> None:
+        """This row has come into the table `place`, which was one change."""
+        if len(self.unrecorded_places) < _MOST_PLACES:
+            self.unrecorded_places.append(row)
 
     def meta(self, key: str) -> Any:
         return self.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()[0]
@@ -102,6 +113,9 @@ class Database:
         self.limits = environment.limits.of(DatabaseLimits)
         """They may be others at any moment."""
         self._failure: OSError | None = None
+        self._commits = 1  # the last one before may not be durable
+        self._durable_commits = 0
+        self.redo: Final = RedoLog(path.with_name(f"{path.name}-redo"), environment, self.limits.redo_bytes)
         try:
             self._open(path)
         except sqlite3.OperationalError:
@@ -115,7 +129,7 @@ class Database:
             self.rows = RowWriter(self.connection)
             self._check_format()
             self.connection.execute("PRAGMA journal_mode = WAL")
-            self.connection.execute("BEGIN IMMEDIATE")
+            self._begin()
             self._checkpointer = undo.enter_context(contextlib.closing(_connect(path)))
             self._wal = os.open(f"{path}-wal", os.O_RDONLY | os.O_CLOEXEC)
             facts = self.environment.statvfs(path)
@@ -166,14 +180,59 @@ class Database:
         try:
             if not self.connection.in_transaction:
                 raise sqlite3.OperationalError("the transaction was rolled back")
-            self.connection.execute("COMMIT")
+            self._end()
             self._bound_wal()
-            self.connection.execute("BEGIN IMMEDIATE")
+            self._begin()
         except sqlite3.Error as error:
             self.connection.close()
             raise OSError(
                 errno.EIO, f"{self.path} cannot be written ({error}); open the volume again"
             ) from error
+
+    def _end(self) -> None:
+        nonce = self.environment.random_bytes(NONCE_SIZE)
+        self.rows.set_meta("redo", nonce)
+        self.connection.execute("COMMIT")
+        self._commits += 1
+        self.redo.begin(nonce)
+
+    def _begin(self) -> None:
+        self.connection.execute("BEGIN IMMEDIATE")
+        self._committed = self.connection.total_changes
+        self._end_record()
+
+    def _end_record(self) -> None:
+        self._recorded = self.connection.total_changes
+        self.rows.unrecorded_places.clear()
+
+    def is_changed(self) -> bool:
+        """Whether rows have changed since the last commit."""
+        return self.connection.total_changes != self._committed
+
+    # -- what the redo log makes durable before the next commit ----------------------------------
+
+    def may_record(self) -> bool:
+        """Whether all changes of rows since the last commit are in records, or can be in the next one: they
+        are new rows of `place`."""
+        return (
+            self.connection.total_changes - len(self.rows.unrecorded_places) == self._recorded
+            and self._durable_commits == self._commits
+            and self.redo.is_ready
+        )
+
+    def record(self, record: Record) -> bool:
+        """Note in the redo log what has changed since the last record; False when there is no room."""
+        if not self.redo.append(record):
+            return False
+        self._end_record()
+        return True
+
+    def replay(self) -> Iterator[Record]:
+        """What the redo log has on top of the last commit. The caller carries it out, in this order."""
+        yield from self.redo.replay(self.rows.meta("redo"))
+        self._end_record()
+
+    # -- the log of SQLite -----------------------------------------------------------------------
 
     def _bound_wal(self) -> None:
         """Empty a write-ahead log that has grown too long; later, when a `snapshot` still needs it."""
@@ -204,11 +263,13 @@ class Database:
         """
         if self._failure is not None:
             raise self._failure
+        commits = self._commits
         try:
             self._fdatasync(self._wal)
         except OSError as error:
             self._failure = error
             raise
+        self._durable_commits = max(self._durable_commits, commits)
 
     def checkpoint(self) -> None:
         """Copy committed pages into the database file when the log has grown; from one thread only."""
@@ -228,7 +289,7 @@ class Database:
         """Commit and close. The caller has stopped all other users."""
         try:
             with contextlib.suppress(sqlite3.ProgrammingError):  # closed by a commit that failed
-                self.connection.execute("COMMIT")
+                self._end()
             self.make_durable()
         finally:
             self.abandon()
@@ -238,6 +299,7 @@ class Database:
         killed."""
         self._checkpointer.close()
         self.connection.close()
+        self.redo.close()
         os.close(self._wal)
 
 

@@ -15,8 +15,18 @@ from typing import Final, NamedTuple
 
 from hybrisfs.state.database import RowWriter
 from hybrisfs.state.journal import Journal
+from hybrisfs.state.redo import ExtentRows
 
-__all__ = ["ZEROS", "Extent", "ExtentMap", "ExtentTable", "Piece", "cut_pieces"]
+__all__ = [
+    "ZEROS",
+    "Extent",
+    "ExtentMap",
+    "ExtentTable",
+    "Piece",
+    "changed_extents",
+    "cut_pieces",
+    "put_extents",
+]
 
 ZEROS: Final = 0  # the segment number that stands for zeros
 
@@ -195,21 +205,32 @@ class ExtentTable:
         return ExtentMap(self._dirty_pieces, rows.fetchall())
 
     def is_staged(self, ino: int) -> bool:
-        """Whether a file has extents, as of the last `write`."""
+        """Whether a file has extents, as of the last `put`."""
         return self._db.execute("SELECT 1 FROM extent WHERE ino = ? LIMIT 1", (ino,)).fetchone() is not None
 
-    def write(self, files: Mapping[int, ExtentMap]) -> None:
-        """Write what has changed in the extents of files."""
-        removed: list[tuple[int, int]] = []
-        added: list[tuple[int, int, int, int, int]] = []
-        for ino, extents in files.items():
-            gone, come = extents.take_changes()
-            removed.extend((ino, start) for start in gone)
-            added.extend((ino, one.start, one.end - one.start, one.segment, one.position) for one in come)
-        if removed:
-            self._db.executemany("DELETE FROM extent WHERE ino = ? AND start = ?", removed)
-        if added:
-            self._db.executemany("INSERT OR REPLACE INTO extent VALUES (?, ?, ?, ?, ?)", added)
+    def put(self, rows: ExtentRows) -> None:
+        """Let rows go, and others come."""
+        put_extents(self._db, rows)
+
+
+def changed_extents(files: Mapping[int, ExtentMap | None]) -> ExtentRows:
+    """The rows of what has changed in the extents of files since they were last asked."""
+    gone: list[tuple[int, int]] = []
+    come: list[tuple[int, int, int, int, int]] = []
+    for ino, extents in files.items():
+        if extents is not None:
+            removed, added = extents.take_changes()
+            gone.extend((ino, start) for start in removed)
+            come.extend((ino, one.start, one.end - one.start, one.segment, one.position) for one in added)
+    return ExtentRows(gone, come)
+
+
+def put_extents(db: RowWriter, rows: ExtentRows) -> None:
+    """See `ExtentTable.put`."""
+    if rows.gone:
+        db.executemany("DELETE FROM extent WHERE ino = ? AND start = ?", rows.gone)
+    if rows.come:
+        db.executemany("INSERT OR REPLACE INTO extent VALUES (?, ?, ?, ?, ?)", rows.come)
 
 
 def cut_pieces(items: list[Extent], starts: list[int], start: int, end: int) -> list[Piece]:

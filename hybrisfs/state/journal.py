@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Final
 
 from hybrisfs.environment import Environment, make_directory, sync_directory
+from hybrisfs.state.redo import Range
 from sync.codec import Buffer
 
 __all__ = ["ACTIVE_SEGMENT_SIZE", "RESERVE", "Journal", "JournalFullError", "JournalLimits", "Segment"]
@@ -39,6 +40,8 @@ ACTIVE_SEGMENT_SIZE: Final = 32 << 20
 RESERVE: Final = 64 << 20
 _SPACE_CHECK_BYTES: Final = 1 << 20
 _STEP: Final = 1 << 20
+_MOST_RECORDED: Final = 64 << 10  # bytes; writing more than that a second time costs more than a sync
+_MOST_RANGES: Final = 64
 _KEEP_SIZE: Final = 0x01  # FALLOC_FL_KEEP_SIZE
 _PUNCH_HOLE: Final = _KEEP_SIZE | 0x02  # FALLOC_FL_PUNCH_HOLE
 _libc: Final = ctypes.CDLL(None, use_errno=True)
@@ -99,6 +102,27 @@ class Segment:
             os.close(descriptor)
 
 
+class _Written:
+    """What was written since a moment, as far as it is little."""
+
+    __slots__ = ("is_much", "ranges", "size")
+
+    def __init__(self) -> None:
+        self.ranges: list[tuple[int, int, int]] = []
+        """Segment, position and length of each write."""
+        self.size = 0
+        self.is_much = False
+        """It is no longer known what: only a sync makes it durable."""
+
+    def add(self, segment: int, position: int, length: int) -> None:
+        self.size += length
+        if self.size > _MOST_RECORDED or len(self.ranges) >= _MOST_RANGES:
+            self.ranges.clear()
+            self.is_much = True
+        else:
+            self.ranges.append((segment, position, length))
+
+
 class Journal:
     """The segments of one volume, in one directory.
 
@@ -124,6 +148,8 @@ class Journal:
         self._segments: dict[int, Segment] = {}
         self._unsynced: dict[int, Segment] = {}
         self._unsynced_names = False
+        self._written = _Written()  # since the last sync began, or the last record
+        self._syncing = _Written()  # before that; a sync of it is under way
         self._unsynced_lock = threading.Lock()
         self._sync_lock = threading.Lock()
         self._failure: OSError | None = None
@@ -163,9 +189,7 @@ class Journal:
         grown = _in_blocks(active.size, block) - _in_blocks(position, block)
         active.stored += grown
         self.bytes += grown
-        if active.number not in self._unsynced:
-            with self._unsynced_lock:
-                self._unsynced[active.number] = active
+        self._note_written(active, position, length)
         return active.number, position
 
     def overwrite(self, segment: int, position: int, data: Buffer) -> None:
@@ -173,8 +197,13 @@ class Journal:
         self._require_sound()
         target = self._segments[segment]
         _write_all(target.descriptor, data, position)
+        self._note_written(target, position, len(data))
+
+    def _note_written(self, segment: Segment, position: int, length: int) -> None:
         with self._unsynced_lock:
-            self._unsynced[segment] = target
+            self._unsynced[segment.number] = segment
+            if not self._written.is_much:
+                self._written.add(segment.number, position, length)
 
     @property
     def failure(self) -> OSError | None:
@@ -230,7 +259,9 @@ class Journal:
         self._next = number + 1
         self._segments[number] = segment
         self._active = segment
-        self._unsynced_names = True
+        with self._unsynced_lock:
+            self._unsynced_names = True
+            self._written.is_much = True  # of a file that may have no name after a power cut
         self._touch(segment)
         return segment
 
@@ -245,6 +276,7 @@ class Journal:
                 batch, names = list(self._unsynced.values()), self._unsynced_names
                 self._unsynced.clear()
                 self._unsynced_names = False
+                self._syncing, self._written = self._written, _Written()
             try:
                 for segment in batch:
                     self._environment.fdatasync(segment.descriptor)
@@ -254,6 +286,40 @@ class Journal:
             except OSError as error:
                 self.fail(error)
                 raise
+            with self._unsynced_lock:
+                self._syncing = _Written()
+
+    def unrecorded(self) -> list[Range] | None:
+        """What has been written and is durable neither by a sync nor by a record; None when it is too much
+        for a record."""
+        with self._unsynced_lock:
+            written = [self._syncing, self._written]
+        if any(one.is_much for one in written):
+            return None
+        return [
+            (number, position, os.pread(self._segments[number].descriptor, length, position))
+            for one in written
+            for number, position, length in one.ranges
+            if number in self._segments
+        ]
+
+    def note_recorded(self) -> None:
+        """All that `unrecorded` has returned is in a record."""
+        with self._unsynced_lock:
+            self._syncing, self._written = _Written(), _Written()
+
+    def restore(self, ranges: Iterable[Range]) -> None:
+        """Write ranges of a record where they were written before a crash. Segments that are gone since are
+        not needed. Raises OSError."""
+        for number, position, data in ranges:
+            segment = self._segments.get(number)
+            if segment is None or os.pread(segment.descriptor, len(data), position) == data:
+                continue
+            _write_all(segment.descriptor, data, position)
+            segment.size = max(segment.size, position + len(data))
+            self.bytes -= segment.stored
+            segment.stored = min(_in_blocks(segment.size, self._block), _allocated(segment.descriptor))
+            self.bytes += segment.stored
 
     # -- reading ---------------------------------------------------------------------------------
 

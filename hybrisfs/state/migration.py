@@ -5,6 +5,10 @@ through many rows; `user_version` is raised in the last one. So a daemon that is
 full, leaves a database in one of the formats on the way, and the next start goes on from there. No step
 leads back: a program refuses a database that is newer than itself (`Database`).
 
+After a crash there may be records in the redo log, which are carried out after all steps. A step that
+changes the tables `node`, `place`, `extent` or `pending` has to see to it that they still can be
+(`hybrisfs.state.redo`).
+
 ======  =======================================================================================
 format  what has changed
 ======  =======================================================================================
@@ -27,6 +31,7 @@ format  what has changed
 18      table `unsigned`: changes of labels
 19      table `piece`: hashes of pieces of chunks, filled as chunks are made and read
 20      column `file_chunk.skip`: files show parts of chunks
+21      `meta` of the redo log
 ======  =======================================================================================
 """
 
@@ -40,7 +45,17 @@ from typing import Final, NamedTuple
 from hybrisfs.kinds import BALLOT, CONTENT, EVIDENCE, MEMBER, PLACE, PROPOSAL, VOTE, sql_node
 from hybrisfs.registers.tree import Content
 from hybrisfs.state.moments import credible, latest
-from hybrisfs.state.schema import CHARGES, HISTORY, HOLDS, MINUTES, PIECES, SCHEMA_VERSION, UNSIGNED, lay_out
+from hybrisfs.state.schema import (
+    CHARGES,
+    HISTORY,
+    HOLDS,
+    MINUTES,
+    PIECES,
+    SCHEMA_VERSION,
+    UNSIGNED,
+    add_redo,
+    lay_out,
+)
 from sync import VersionVector
 from sync.codec import DecodeError
 
@@ -277,6 +292,11 @@ def _add_skips(connection: sqlite3.Connection, _: _Given) -> bool:
     return True
 
 
+def _add_redo(connection: sqlite3.Connection, _: _Given) -> bool:
+    add_redo(connection)
+    return True
+
+
 _STEPS: Final[dict[int, Step]] = {
     5: _add_compaction,
     6: _add_versions,
@@ -293,4 +313,5 @@ _STEPS: Final[dict[int, Step]] = {
     17: _add_unsigned,
     18: _add_pieces,
     19: _add_skips,
+    20: _add_redo,
 }

@@ -327,7 +327,12 @@ class PlaceTable:
     ) -> None:
         """Give an inode a name that nothing has. *number*: the one that the name had before; if another name
         has taken it, the name gets a new one. *wanted*: see `hybrisfs.state.schema`."""
-        self._db.execute(_INSERT_PLACE, (number, parent, name, ino, slot, stamp, wanted))
+        row = self._db.execute(_INSERT_PLACE, (number, parent, name, ino, slot, stamp, wanted))
+        self._db.note_place((row.lastrowid, parent, name, ino, slot, stamp, wanted))
+
+    def restore(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Insert rows that were recorded."""
+        self._db.executemany(_INSERT_PLACE, rows)
 
     def remove_name(self, parent: int, name: bytes) -> int:
         """Remove a name that is there; its number."""

@@ -30,12 +30,13 @@ __all__ = [
     "ROOT_INO",
     "SCHEMA_VERSION",
     "UNSIGNED",
+    "add_redo",
     "create_schema",
     "lay_out",
 ]
 
 APPLICATION_ID = 0x48796246  # "HybF", shown by file(1)
-SCHEMA_VERSION = 20  # `migration` tells of earlier ones
+SCHEMA_VERSION = 21  # `migration` tells of earlier ones
 ROOT_INO = 1
 
 _TABLES = f"""
@@ -45,8 +46,9 @@ _TABLES = f"""
 -- 'dropped_bytes' (bodies that were here and are not any more, see `log`), 'history' (the moment, see `log`,
 -- before which versions are not known here: 0, or that of the checkpoint that this device began with),
 -- 'ladder' (until when versions have been thinned out, see hybrisfs.versions.thinning); 'reader' is there
--- when this device was let in as less than a full member (hybrisfs.members.roles); 'mirror
--- ID' counts the commits of a mirror's own record of which the volume knows (hybrisfs.mirror.agreed).
+-- when this device was let in as less than a full member (hybrisfs.members.roles); 'redo': 32 random
+-- bytes that each commit changes (hybrisfs.state.redo); 'mirror ID' counts the commits of a mirror's own
+-- record of which the volume knows (hybrisfs.mirror.agreed).
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
     value ANY NOT NULL
@@ -502,8 +504,14 @@ def create_schema(connection: sqlite3.Connection, volume: bytes) -> None:
     connection.executemany(
         "INSERT INTO meta VALUES (?, ?)", [("volume", volume), ("inviter", b""), *numbers.items()]
     )
+    add_redo(connection)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+def add_redo(connection: sqlite3.Connection) -> None:
+    """Let no record of another database count for this one."""
+    connection.execute("INSERT INTO meta VALUES ('redo', randomblob(32))")
 
 
 def lay_out(connection: sqlite3.Connection, tables: str) -> None:

@@ -24,13 +24,14 @@ from hybrisfs.state.chunks import ChunkStore
 from hybrisfs.state.database import Database, RowWriter
 from hybrisfs.state.decisions import ConflictTable, HeldDeletions
 from hybrisfs.state.disposals import DeletionCandidateTable, DisposalTable, OrphanTable
-from hybrisfs.state.extents import ExtentTable
+from hybrisfs.state.extents import ExtentTable, put_extents
 from hybrisfs.state.file_chunks import ContentTable
 from hybrisfs.state.journal import Journal
 from hybrisfs.state.members import SightingTable
 from hybrisfs.state.nodes import NodeTable, PlaceTable
 from hybrisfs.state.packs import PackTable
 from hybrisfs.state.pins import PinTable
+from hybrisfs.state.redo import Record
 from hybrisfs.state.segments import SegmentTable
 from hybrisfs.state.shown_nodes import Direct
 from hybrisfs.state.stored_log import BodyStore
@@ -48,6 +49,7 @@ class Transaction(RowWriter):
     def __init__(self, database: Database, journal: Journal, namer: ChunkNamer, key: DeviceKey) -> None:
         super().__init__(database.connection)
         self._database = database
+        self.unrecorded_places = database.rows.unrecorded_places
         self.nodes: Final = NodeTable(self)
         self.places: Final = PlaceTable(self)
         self.conflicts: Final = ConflictTable(self)
@@ -81,6 +83,22 @@ class Transaction(RowWriter):
         """End the SQLite transaction and begin the next: see `Database.commit`."""
         self._database.commit()
 
+    def is_changed(self) -> bool:
+        """See `Database.is_changed`."""
+        return self._database.is_changed()
+
+    def may_record(self) -> bool:
+        """See `Database.may_record`."""
+        return self._database.may_record()
+
+    def record(self, record: Record) -> bool:
+        """See `Database.record`."""
+        return self._database.record(record)
+
+    def recorded_segments(self) -> frozenset[int]:
+        """The journal segments that a start after a crash needs for what is recorded."""
+        return frozenset(self._database.redo.segments)
+
     def shrink(self, pages: int) -> bool:
         """Give free pages back to the file system: see `Database.shrink`."""
         return self._database.shrink(pages)
@@ -109,8 +127,10 @@ class State:
     """Database, journal and lock of one open volume."""
 
     def __init__(self, database: Database, journal: Journal, namer: ChunkNamer, key: DeviceKey) -> None:
-        """*key*: that of this device, with which it signs."""
+        """*key*: that of this device, with which it signs. What the redo log has is done again. Raises
+        OSError."""
         self._database = database
+        _replay(database, journal)
         self.journal: Final = journal
         self.namer: Final = namer
         self.environment: Final = database.environment
@@ -138,6 +158,16 @@ class State:
         """See `Database.make_durable`; without the lock."""
         self._database.make_durable()
 
+    def prepare_records(self) -> None:
+        """Make the redo log unless the disk is short of room; without the lock."""
+        redo = self._database.redo
+        if redo.is_missing and self.journal.free_bytes() > self._database.limits.redo_bytes:
+            redo.prepare()
+
+    def sync_records(self) -> bool:
+        """See `RedoLog.sync`; without the lock."""
+        return self._database.redo.sync()
+
     def checkpoint(self) -> None:
         """See `Database.checkpoint`; without the lock."""
         self._database.checkpoint()
@@ -145,3 +175,18 @@ class State:
     def close(self) -> None:
         """See `Database.close`."""
         self._database.close()
+
+
+def _replay(database: Database, journal: Journal) -> None:
+    """Carry out what is recorded since the last commit, in the open transaction. The records stay valid until
+    it is committed, so a crash in the midst of this changes nothing."""
+    rows = database.rows
+    nodes, places, pending = NodeTable(rows), PlaceTable(rows), PendingTable(rows)
+    for record in database.replay():
+        journal.restore(record.ranges)
+        nodes.put(record.nodes)
+        places.restore(record.places)
+        put_extents(rows, record.extents)
+        pending.put(record.pending, record.seq)
+        rows.set_meta("files", record.files)
+        rows.set_meta("bytes", record.size)

@@ -11,10 +11,11 @@ changes it, which means that it is wanted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
+from hybrisfs.state.redo import PendingRows
 from hybrisfs.state.state import Transaction
 from hybrisfs.topic import Topic
 
@@ -41,6 +42,7 @@ class Changes:
         self._first = dict.fromkeys(own, min((self.unsigned[key][1] for key in own), default=0))
         self._withdrawn: list[tuple[int, int]] = []  # spans of dropped changes; they rise and do not overlap
         self._unflushed: dict[bytes, tuple[int, int]] = {}
+        self._recorded: dict[bytes, tuple[int, int]] = {}  # unflushed, too, but in records
         self._dropped: set[bytes] = set()
         self._let_gone: set[bytes] = set()  # keys that are held no more
         self._in_cut: set[bytes] = set()
@@ -102,6 +104,7 @@ class Changes:
         elif entry is not None:
             self._withdraw(self._first.pop(key, entry[1]))
         self._unflushed.pop(key, None)
+        self._recorded.pop(key, None)
         self._dropped.add(key)
 
     def _withdraw(self, first: int) -> None:
@@ -185,13 +188,34 @@ class Changes:
         if self._let_gone:
             tx.held.let_go(self._let_gone)
             self._let_gone.clear()
-        if self._unflushed:
-            tx.pending.put([(key, ino, seq) for key, (ino, seq) in self._unflushed.items()], self.seq)
+        marked = self._recorded | self._unflushed
+        if marked:
+            tx.pending.put(_rows(marked), self.seq)
+            self._recorded.clear()
             self._unflushed.clear()
 
     @property
     def dirty(self) -> bool:
-        return bool(self._unflushed or self._dropped or self._let_gone)
+        """Whether `flush` has something to write."""
+        return bool(self._unflushed or self._recorded or self._dropped or self._let_gone)
+
+    @property
+    def is_only_marked(self) -> bool:
+        """Whether `record` tells of all changes since the last flush."""
+        return not (self._dropped or self._let_gone)
+
+    @property
+    def unrecorded(self) -> int:
+        """Of how many keys `record` would tell."""
+        return len(self._unflushed)
+
+    def record(self) -> PendingRows:
+        """The rows that are to be in a record: of what was marked since the last flush or record. The next
+        flush writes them, too."""
+        rows = _rows(self._unflushed)
+        self._recorded |= self._unflushed
+        self._unflushed.clear()
+        return rows
 
     def unsigned_up_to(self, seq: int) -> bool:
         """Whether a change numbered *seq* or lower is in no signed update yet."""
@@ -201,3 +225,7 @@ class Changes:
         """How many nodes have changes that the clouds lack."""
         self.flush(tx)
         return tx.pending.count_nodes()
+
+
+def _rows(marked: Mapping[bytes, tuple[int, int]]) -> PendingRows:
+    return [(key, ino, seq) for key, (ino, seq) in marked.items()]

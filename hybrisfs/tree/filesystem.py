@@ -20,6 +20,7 @@ from hybrisfs.registers.tree import attr_key
 from hybrisfs.state.database import Snapshot
 from hybrisfs.state.extents import Extent
 from hybrisfs.state.journal import RESERVE, JournalFullError
+from hybrisfs.state.redo import Record
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.state import State, Transaction
 from hybrisfs.topic import Topic
@@ -41,6 +42,7 @@ T = TypeVar("T")
 _COMMIT_RESERVE: Final = RESERVE // 4
 _MOST_BYTES: Final = (1 << 63) - 1  # as SQLite stores it: sparse files may claim more together
 _SPACE_CHECK_CALLS: Final = 64
+_MOST_ROWS: Final = 512  # of nodes and registers in a record, so that it takes no longer than its sync
 
 
 @dataclass(slots=True)
@@ -108,7 +110,6 @@ class FileSystem:
         self._lingering_long: set[int] = set()  # those that were there at the last commit
         self._next_handle = 1
         self._calls_until_space_check = 0
-        self._saved = tx.total_changes()
         self._drop_orphans(tx)
         if self.inodes.find(tx, ROOT_INO) is None:
             root = self.inodes.create_root(*owner)
@@ -427,7 +428,7 @@ class FileSystem:
     # -- committing ------------------------------------------------------------------------------
 
     def is_uncommitted(self, tx: Transaction) -> bool:
-        return self.inodes.dirty or self.changes.dirty or tx.total_changes() != self._saved
+        return self.inodes.dirty or self.changes.dirty or tx.is_changed()
 
     @contextmanager
     def committed(self, look: Callable[[Transaction], T]) -> Iterator[tuple[T, Snapshot]]:
@@ -457,9 +458,44 @@ class FileSystem:
         self.flush(tx)
         self.journal.sync()
         tx.set_meta("files", self.total_files)
-        tx.set_meta("bytes", min(self.content.total_bytes, _MOST_BYTES))
+        tx.set_meta("bytes", self._total_bytes())
         tx.commit()
-        self._saved = tx.total_changes()
+
+    def record(self, tx: Transaction) -> bool:
+        """Note what was done since the last commit in the redo log; False when only a commit will do.
+
+        It survives a power cut once `State.sync_records` has returned true. It takes changes of content and
+        attributes, new names, and few of these and few bytes; a name that goes or moves takes a commit.
+        """
+        if not tx.may_record() or not self.changes.is_only_marked or self.journal.failure is not None:
+            return False
+        if self.inodes.unrecorded + self.changes.unrecorded > _MOST_ROWS:
+            return False
+        ranges = self.journal.unrecorded()
+        if ranges is None:
+            return False
+        nodes, extents = self.inodes.record()
+        pending = self.changes.record()
+        places = tx.unrecorded_places
+        if ranges or nodes or places or extents.gone or extents.come or pending:
+            record = Record(
+                nodes,
+                places,
+                extents,
+                pending,
+                self.changes.seq,
+                self.total_files,
+                self._total_bytes(),
+                ranges,
+            )
+            if not tx.record(record):
+                self.flush(tx)  # rows that are in no record: there is none until the commit
+                return False
+        self.journal.note_recorded()
+        return True
+
+    def _total_bytes(self) -> int:
+        return min(self.content.total_bytes, _MOST_BYTES)
 
     def flush(self, tx: Transaction) -> None:
         """Write changes that are only in memory into the open transaction."""

@@ -15,9 +15,10 @@ from typing import Final, NamedTuple
 
 from hybrisfs.environment import Environment
 from hybrisfs.registers.node_id import ROOT_ID, new_node_id
-from hybrisfs.state.extents import ExtentMap
+from hybrisfs.state.extents import ExtentMap, changed_extents
 from hybrisfs.state.file_chunks import ContentPage
 from hybrisfs.state.nodes import NODE_COLUMNS, NodeRow
+from hybrisfs.state.redo import ExtentRow, ExtentRows
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.state import Transaction
 from hybrisfs.topic import Topic
@@ -175,6 +176,9 @@ class InodeTable:
         self._loaded: dict[int, Inode] = {}
         self._dirty: dict[int, Inode] = {}
         self._extents_dirty: dict[int, Inode] = {}
+        # What is in records, and in no row yet.
+        self._recorded: dict[int, Inode] = {}
+        self._extents_recorded: dict[tuple[int, int], ExtentRow | None] = {}  # None: it goes
         self.now = environment.time_ns
         self._random_bytes = environment.random_bytes
         self.most_loaded = environment.limits.of(InodeLimits).most_loaded
@@ -294,11 +298,14 @@ class InodeTable:
             return
         for ino in list(self._loaded)[: self.most_loaded // 4]:
             inode = self._loaded[ino]
-            if not inode.pinned and ino not in self._dirty and ino not in self._extents_dirty:
+            if not inode.pinned and not self._is_dirty(ino):
                 del self._loaded[ino]
             else:
                 # To the end of the line, so that the next sweep meets others first.
                 self._loaded[ino] = self._loaded.pop(ino)
+
+    def _is_dirty(self, ino: int) -> bool:
+        return ino in self._dirty or ino in self._extents_dirty or ino in self._recorded
 
     def shown_as(self, tx: Transaction, inode: Inode) -> list[bytes]:
         """The nodes that are seen as this one; a conflict copy is seen as the node whose copy it is."""
@@ -337,6 +344,7 @@ class InodeTable:
     def destroy(self, tx: Transaction, inode: Inode) -> None:
         """The node is gone for good. It stays in memory, nameless, until the kernel forgets it."""
         self._dirty.pop(inode.ino, None)
+        self._recorded.pop(inode.ino, None)
         if inode.extents is not None:
             self._flush_extents(tx, [inode])
         self._extents_dirty.pop(inode.ino, None)
@@ -350,19 +358,42 @@ class InodeTable:
 
     @property
     def dirty(self) -> bool:
-        return bool(self._dirty or self._extents_dirty)
+        """Whether `flush` has something to write."""
+        return bool(self._dirty or self._extents_dirty or self._recorded or self._extents_recorded)
 
     def flush(self, tx: Transaction) -> None:
         """Write all changed rows into the open transaction."""
-        if self._dirty:
-            tx.nodes.put([inode.row() for inode in self._dirty.values()])
+        nodes = self._recorded | self._dirty
+        if nodes:
+            tx.nodes.put([inode.row() for inode in nodes.values()])
+            self._recorded.clear()
             self._dirty.clear()
-        if self._extents_dirty:
+        if self._extents_dirty or self._extents_recorded:
             self._flush_extents(tx, self._extents_dirty.values())
             self._extents_dirty.clear()
 
+    @property
+    def unrecorded(self) -> int:
+        """Of how many nodes `record` would tell."""
+        return len(self._dirty) + len(self._extents_dirty)
+
+    def record(self) -> tuple[Sequence[NodeRow], ExtentRows]:
+        """The rows that are to be in a record: those that have changed since the last flush or record. The
+        next flush writes them, too."""
+        nodes = [inode.row() for inode in self._dirty.values()]
+        extents = changed_extents({ino: inode.extents for ino, inode in self._extents_dirty.items()})
+        self._recorded |= self._dirty | self._extents_dirty
+        self._extents_recorded |= dict.fromkeys(extents.gone) | {row[:2]: row for row in extents.come}
+        self._dirty.clear()
+        self._extents_dirty.clear()
+        return nodes, extents
+
     def _flush_extents(self, tx: Transaction, inodes: Collection[Inode]) -> None:
-        tx.extents.write({inode.ino: inode.extents for inode in inodes if inode.extents is not None})
+        gone = [key for key, row in self._extents_recorded.items() if row is None]
+        come = [row for row in self._extents_recorded.values() if row is not None]
+        tx.extents.put(ExtentRows(gone, come))
+        self._extents_recorded.clear()
+        tx.extents.put(changed_extents({inode.ino: inode.extents for inode in inodes}))
         for inode in inodes:
             if not inode.extents and not inode.handles and not inode.snapshots:
                 inode.extents = None  # most files have none; the empty map is not worth its memory

@@ -45,7 +45,7 @@ VARIANTS: Final = (KILLED, POWERLESS, POWERLESSCLOUDS)
 _LIMITS: Final = (
     JournalLimits(segment_size=128 << 10),
     CommitLimits(checkpoint_interval=0.0),
-    DatabaseLimits(checkpoint_bytes=64 << 10, log_bytes=256 << 10, spare_pages=4),
+    DatabaseLimits(checkpoint_bytes=64 << 10, log_bytes=256 << 10, spare_pages=4, redo_bytes=32 << 10),
     CheckpointLimits(look_seconds=0.05, quiet_seconds=0.0, least_bytes=1, slice_bytes=1000),
     small_chunks(16 << 10),
 )

@@ -49,6 +49,8 @@ class Programs:
     def __init__(self, device: Device, seed: int, mark: Callable[[str], None]) -> None:
         self._device = device
         self._choose = random.Random(seed)
+        self._is_database = seed % 3 == 1
+        """Whether most of what they do is what databases do."""
         self._mark = mark
         self._ids: dict[str, int] = {"": 0}  # the nodes by path; hard links share one
         self._nodes: dict[int, Node] = {0: Node(stat.S_IFDIR)}
@@ -57,12 +59,23 @@ class Programs:
 
     def run(self, steps: int) -> None:
         """Do so many steps."""
-        kinds = (
+        kinds: tuple[Callable[[], bool | None], ...] = (
             *(self._create, self._write, self._write, self._write, self._append, self._close),
             *(self._rename, self._rename, self._unlink, self._mkdir, self._rmdir, self._symlink, self._link),
             *(self._truncate, self._zero, self._set_xattr, self._remove_xattr),
-            *(self._sync_file, self._sync_file, self._upload, self._drop_cache, self._reopen, self._wait),
+            *(
+                self._sync_file,
+                self._sync_file,
+                self._sync_often,
+                self._sync_often,
+                self._upload,
+                self._drop_cache,
+                self._reopen,
+                self._wait,
+            ),
         )
+        if self._is_database:
+            kinds = (*kinds, *[self._sync_often] * len(kinds))
         done = 0
         while done < steps:
             done += self._choose.choice(kinds)() is not False
@@ -282,6 +295,18 @@ class Programs:
         self._device.volume.committer.request(answer)
         assert answered.wait(PATIENCE) and not failed, failed
         self._durable()
+
+    def _sync_often(self) -> bool | None:
+        """Like a database: a few small writes, often in the same place, and an fsync after each."""
+        if not self._open:
+            return False
+        handle = self._choose.choice(list(self._open))
+        for _ in range(self._choose.randint(2, 6)):
+            size = len(self._nodes[self._open[handle][0]].content)
+            data = self._choose.randbytes(self._choose.choice((1, 700, 4096)))
+            self._write_at(handle, self._choose.choice((0, size // 2, size)), data)
+            self._sync_file()
+        return None
 
     def _upload(self) -> None:
         self._device.sync()

@@ -218,3 +218,30 @@ def test_closing_waits_for_the_answers_on_their_way(library: FakeLibrary, channe
         closing.join()
         answering.join()
     assert library.sent == [(7, b"late")]
+
+
+# -- who else is there ----------------------------------------------------------------------------------
+
+
+def _is_the_only_one(channel: Channel, threads: list[int]) -> bool:
+    """What the handler of the last request is told, when these threads have made one request each."""
+    for thread in threads:
+        channel.asked(thread)
+    return Request(channel, 0, None).is_from_the_only_one
+
+
+def test_who_asks_again_and_again_is_the_only_one(library: FakeLibrary, channel: Channel) -> None:
+    assert not _is_the_only_one(channel, [7] * 7)
+    assert _is_the_only_one(channel, [7])
+    assert _is_the_only_one(channel, [0, 7])  # what nobody in particular asks, as that a file be forgotten
+
+
+def test_of_two_nobody_is(library: FakeLibrary, channel: Channel) -> None:
+    assert not _is_the_only_one(channel, [7] * 9 + [8])
+    assert not _is_the_only_one(channel, [7])
+    assert not _is_the_only_one(channel, [7, 8] * 9)
+
+
+def test_who_is_not_visible_is_not(library: FakeLibrary, channel: Channel) -> None:
+    assert not _is_the_only_one(channel, [0] * 9)
+    assert not _is_the_only_one(channel, [7] * 9 + [0])

@@ -291,6 +291,82 @@ def test_a_failed_sync_stays_failed(tmp_path: Path) -> None:
         journal.sync()
 
 
+# -- what a record may hold instead of a sync ------------------------------------------------------
+
+
+def test_what_was_written_since_the_last_sync_can_be_recorded(journal: Journal) -> None:
+    assert journal.unrecorded() == []
+    first = journal.append(b"first")
+    assert journal.unrecorded() is None  # the name of its segment is not durable
+    journal.sync()
+    assert journal.unrecorded() == []
+    second = journal.append(b"second")
+    journal.overwrite(*first, b"FIRST")
+    assert journal.unrecorded() == [(*second, b"second"), (*first, b"FIRST")]
+    journal.note_recorded()
+    assert journal.unrecorded() == []
+    journal.overwrite(*second, b"2nd")
+    assert journal.unrecorded() == [(*second, b"2nd")]
+
+
+@pytest.mark.parametrize("lengths", [[65537], [60000, 6000], [1] * 65])
+def test_much_cannot_be_recorded(journal: Journal, lengths: list[int]) -> None:
+    journal.budget = MIB
+    journal.append(b"first")
+    journal.sync()
+    for length in lengths:
+        journal.append(bytes(length))
+    assert journal.unrecorded() is None
+    journal.append(b"little")
+    assert journal.unrecorded() is None
+    journal.sync()
+    assert journal.unrecorded() == []
+
+
+def test_what_is_just_being_synced_is_recorded_as_well(tmp_path: Path) -> None:
+    """Until the sync has returned, nobody knows whether it is durable."""
+    around = Surroundings()
+    journal = make(tmp_path, around.environment)
+    journal.append(b"first")
+    journal.sync()
+    before = journal.append(b"before")
+    seen: list[object] = []
+
+    def look(_: int) -> None:
+        during = journal.append(b"during")
+        seen.append(journal.unrecorded() == [(*before, b"before"), (*during, b"during")])
+
+    around.fdatasync = look
+    journal.sync()
+    assert seen == [True]
+    assert [data for _, _, data in journal.unrecorded() or []] == [b"during"]
+
+
+def test_a_segment_that_begins_during_a_sync_has_no_name_yet(tmp_path: Path) -> None:
+    around = Surroundings()
+    journal = make(tmp_path, around.environment)
+    journal.append(b"first")
+
+    def begin(_: int) -> None:
+        journal.seal_active()
+        journal.append(b"second")
+
+    around.fdatasync = begin
+    journal.sync()
+    assert journal.unrecorded() is None
+
+
+def test_recorded_bytes_come_back(tmp_path: Path, journal: Journal) -> None:
+    segment, position = journal.append(b"0123456789")
+    journal.close()
+    os.truncate(tmp_path / "journal" / f"{segment:08d}.segment", 4)
+    after = make(tmp_path)
+    after.restore([(segment, position + 2, b"ab"), (segment, position + 8, b"yz"), (segment + 1, 0, b"gone")])
+    assert after.read(segment, position, 10) == b"01ab\0\0\0\0yz"
+    assert after.bytes == BLOCK
+    assert after.numbers() == {segment}
+
+
 # -- holes ----------------------------------------------------------------------------------------
 
 spans = st.tuples(st.integers(0, 99), st.integers(1, 30)).map(lambda one: (one[0], min(sum(one), 100)))

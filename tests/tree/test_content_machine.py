@@ -21,6 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.dispersal.pack import EncodedPack
 from hybrisfs.environment import Limits
+from hybrisfs.state.database import DatabaseLimits
 from hybrisfs.state.journal import JournalFullError
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.content import Missing
@@ -133,7 +134,10 @@ class ContentMachine(RuleBasedStateMachine):
         self.clouds = FakeClouds()
         folder = Path(tempfile.mkdtemp(prefix="hybrisfs-machine-"))
         self.disk = ForgetfulDisk(
-            folder, Limits(InodeLimits(most_loaded=4), small_chunks(CHUNK), SMALL_BLOCKS)
+            folder,
+            Limits(
+                InodeLimits(most_loaded=4), small_chunks(CHUNK), SMALL_BLOCKS, DatabaseLimits(redo_bytes=4096)
+            ),
         )
         self.adopt(Rig(folder, self.clouds, segment_size=16 * CHUNK, environment=self.disk.environment))
         self.rig.commit()
@@ -145,15 +149,16 @@ class ContentMachine(RuleBasedStateMachine):
         self.reader.catch_up(rig.db)
         self.disk.watch(rig.directory)
 
-        def note_commit() -> None:
-            files = {*self.names.values(), *self.handles.values()}
-            self.committed = Saved(dict(self.names), {file: bytes(file.data) for file in files})
-
         def note_durable() -> None:
             self.durable = self.committed
 
-        rig.db.after_commit = note_commit
+        rig.db.after_commit = self.note_commit
         rig.db.after_durable = note_durable
+
+    def note_commit(self) -> None:
+        """What there is now survives a kill."""
+        files = {*self.names.values(), *self.handles.values()}
+        self.committed = Saved(dict(self.names), {file: bytes(file.data) for file in files})
 
     def teardown(self) -> None:
         try:
@@ -461,6 +466,38 @@ class ContentMachine(RuleBasedStateMachine):
         with self.rig.fs.state.transaction() as tx:
             self.rig.journal.sync()
             self.rig.fs.commit(tx)
+
+    @precondition(lambda self: self.handles)
+    @rule(
+        pick=picks,
+        writes=st.lists(
+            st.tuples(offsets, st.integers(0, 5), lengths, st.booleans()), min_size=1, max_size=4
+        ),
+        new=st.booleans(),
+        end=st.integers(0, 3),
+    )
+    def sync_by_records(
+        self, pick: int, writes: list[tuple[int, int, int, bool]], new: bool, end: int
+    ) -> None:
+        """Fsyncs that need no commit; the power may fail before the last of them are done."""
+        self.rig.state.prepare_records()
+        self.rig.commit()
+        if new and len(self.names) < len(NAMES) and len(self.handles) < 6:
+            self.create(pick, 2, CHUNK)
+        number, _ = self.handle(pick)
+        for offset, kind, length, is_durable in writes:
+            self.write_at(number, offset, self.content(kind, length))
+            with self.rig.fs.state.transaction() as tx:
+                recorded = self.rig.fs.record(tx)
+            if recorded:
+                self.note_commit()
+                if is_durable:
+                    assert self.rig.state.sync_records()
+                    self.durable = self.committed
+        if end == 0:
+            self.crash()
+        elif end == 1:
+            self.cut_power()
 
     @rule(_=st.just(0))
     def drop_cache(self, _: int) -> None:
