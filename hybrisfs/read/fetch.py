@@ -26,7 +26,7 @@ from hybrisfs.merge.cloud_records import CloudState, read_clouds
 from hybrisfs.read.ahead import AROUND, Readers, Stream
 from hybrisfs.stages import Signals
 from hybrisfs.state.chunk_states import ELSEWHERE, MAX_CHUNK, ChunkRef
-from hybrisfs.state.file_chunks import chunks_after
+from hybrisfs.state.file_chunks import chunks_after, of_small_files
 from hybrisfs.state.packs import neighbours
 from hybrisfs.state.state import Transaction
 from hybrisfs.topic import Topic
@@ -314,9 +314,9 @@ class Fetcher:
                 return None
             found = chunks_after(tx, last.number, _AHEAD_CHUNKS)
             if stream.across and not found:
-                found = [one for one in neighbours(tx, last, _IN_A_ROW) if _is_small(one)]
+                found = of_small_files(tx, neighbours(tx, last, _IN_A_ROW), MAX_CHUNK)
                 if not found and (behind := tx.chunks.get_if_known(last.number + 1)) is not None:
-                    found = [behind] if _is_small(behind) else []
+                    found = of_small_files(tx, [behind], MAX_CHUNK)
         return next((one for one in found if not one.is_here and one.is_on_clouds), None)
 
     def _bring(self, run: list[ChunkRef], futures: dict[int, Future[bytes]]) -> None:
@@ -538,14 +538,10 @@ def _worth_it(tx: Transaction, ref: ChunkRef, stream: Stream | None, *, is_ahead
     if stream is None or not stream.across:
         yield from found
         return
-    yield from filter(_is_small, found)
+    yield from of_small_files(tx, found, MAX_CHUNK)
     if not is_ahead:
         before = neighbours(tx, ref._replace(number=max(0, ref.number - AROUND)), AROUND)
-        yield from (one for one in before if one.number < ref.number and _is_small(one))
-
-
-def _is_small(ref: ChunkRef) -> bool:
-    return 0 < ref.length < MAX_CHUNK
+        yield from of_small_files(tx, [one for one in before if one.number < ref.number], MAX_CHUNK)
 
 
 def _is_small_file(tx: Transaction, ref: ChunkRef) -> bool:
@@ -553,7 +549,7 @@ def _is_small_file(tx: Transaction, ref: ChunkRef) -> bool:
     front of it."""
     before = chunks_after(tx, ref.number - 1, 1)
     return (
-        _is_small(ref)
+        bool(of_small_files(tx, [ref], MAX_CHUNK))
         and not chunks_after(tx, ref.number, 1)
         and all(one.number != ref.number for one in before)
     )

@@ -25,6 +25,7 @@ __all__ = [
     "hidden_contents",
     "is_at_hand",
     "is_known",
+    "of_small_files",
     "packs_of_file",
     "pages_of_file",
     "parts_of_file",
@@ -71,6 +72,17 @@ def chunks_after(db: Reader, number: int, limit: int) -> list[ChunkRef]:
         (number, limit),
     ).fetchall()
     return [ChunkRef(*row) for row in rows]
+
+
+def of_small_files(db: Reader, refs: Iterable[ChunkRef], size: int) -> list[ChunkRef]:
+    """Those of the chunks that files of less than *size* bytes show, in the same order."""
+    query = (
+        "SELECT f.chunk FROM file_chunk f JOIN node n ON n.ino = f.ino "
+        f"WHERE f.chunk IN (VALUES {{}}) AND n.size < {size:d}"
+    )
+    by_number = {ref.number: ref for ref in refs}
+    found = {number for (number,) in select_many(db, query, [(number,) for number in by_number])}
+    return [ref for number, ref in by_number.items() if number in found]
 
 
 def parts_of_file(db: Reader, ino: int) -> Iterator[tuple[int, int, int, bytes]]:

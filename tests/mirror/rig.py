@@ -20,6 +20,7 @@ from hybrisfs.mirror.ignore import Ignored, write_marker
 from hybrisfs.mirror.volume_side import VolumeSide
 from hybrisfs.mirror.worker import MirrorLimits, Worker
 from hybrisfs.state.chunk_states import ChunkRef
+from hybrisfs.state.file_chunks import whereabouts
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.inodes import Inode
 from hybrisfs.tree.unseen import Change
@@ -136,11 +137,9 @@ class Mirrored:
             self.device.volume.fetcher.fetch(data.chunks)
 
     def is_here(self, path: str) -> bool:
-        """Whether all bytes of a file of the volume are on this device."""
-        fs = self.device.volume.fs
-        with fs.state.transaction() as tx:
-            inode = self.node(path)
-            return isinstance(fs.read(tx, inode, 0, inode.size), bytes)
+        """Whether all bytes of a file of the volume are on this device's disk."""
+        with self.device.volume.fs.state.transaction() as tx:
+            return not whereabouts(tx, self.node(path).ino).absent
 
     def evict(self) -> None:
         """Bring all to the clouds, and forget what is here of it."""
