@@ -120,8 +120,11 @@ class Clouds:
     def put_object(self, name: str, data: bytes) -> tuple[int, ...]:
         return self.engine.put_object(name, data, self.copies())
 
-    def put_everywhere(self, name: str, data: bytes, clouds: Collection[int]) -> tuple[int, ...]:
-        return self.engine.put_everywhere(name, data, clouds)
+    def put_head(self, name: str, data: bytes, clouds: Collection[int]) -> None:
+        self.engine.put_everywhere(name, data, clouds)
+        with self.ground.fs.state.transaction() as tx:
+            # Also those that have acknowledged an earlier one late. Never before: they would be accused.
+            tx.segments.head_acknowledged(self.engine.holders(name), among=self.engine.numbers)
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,12 @@ class ExpectedObjects:
         heads: list[Head] = []
 
         found = self._upkeep.look_at(
-            cloud, self.head, _HEAD_LIMIT, self.head_check, lambda data: heads.append(self.head_check(data))
+            cloud,
+            self.head,
+            _HEAD_LIMIT,
+            self.head_check,
+            lambda data: heads.append(self.head_check(data)),
+            acknowledged=cloud in self.head_holders(),
         )
         if found is not None:
             return replace(found, expected=None)  # an earlier one would be no remedy
@@ -180,6 +185,12 @@ class ExpectedObjects:
         if on_clouds is None or on_clouds.last < shipped:
             return Finding("stale", f"{self.head} is an earlier one than the clouds have acknowledged")
         return None
+
+    def head_holders(self) -> frozenset[int]:
+        """The clouds that have to have an own head. One to which none has come yet, because it was away or is
+        slow, does not have to."""
+        with self._fs.state.transaction() as tx:
+            return tx.segments.head_holders() | self._upkeep.holders(self.head)
 
     def segment_check(self, name: str) -> Callable[[bytes], object]:
         """What raises DecodeError unless it gets the own segment of this name."""

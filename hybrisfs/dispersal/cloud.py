@@ -134,7 +134,7 @@ class CloudPort:
         self._timers = environment.monotonic
         self._health = CloudHealth(environment.monotonic)
         self._no_deletion, self._no_deletion_until = "", float("-inf")
-        self._unacknowledged: set[str] = set()
+        self._acknowledged: set[str] = set()  # of what was put to all
         self._workers = CloudWorkers(
             cloud.name,
             environment,
@@ -208,21 +208,16 @@ class CloudPort:
         return self.traffic.load("get") + self._workers.awaited()
 
     def put_to_all(self, store: Store, name: str, data: Buffer) -> None:
-        """Put an object which all clouds are to hold: from now on this one owes it."""
+        """Put an object which all clouds are to hold: from now on this one has to have it, in this version or
+        a later one."""
         store.put(name, data)
         with self._lock:
-            self._unacknowledged.discard(name)
+            self._acknowledged.add(name)
 
-    def owes_no_more(self, name: str) -> None:
-        """An object which all clouds are to hold changes. Slow clouds are not waited for, and some are left
-        out, so this one does not owe it before `put_to_all`."""
+    def has_acknowledged(self, name: str) -> bool:
+        """Whether the cloud has acknowledged some version of an object that was put with `put_to_all`."""
         with self._lock:
-            self._unacknowledged.add(name)
-
-    def owes(self, name: str) -> bool:
-        """Whether the cloud has to have the object, as far as this process knows."""
-        with self._lock:
-            return name not in self._unacknowledged
+            return name in self._acknowledged
 
     def in_time(self) -> None:
         """The cloud answered before another one had to stand in."""

@@ -101,6 +101,10 @@ class Engine:
         """
         return writer.broadcast(self._clouds, name, data, self._f + 1, self._timing.put, clouds)
 
+    def holders(self, name: str) -> frozenset[int]:
+        """See `Upkeep.holders`."""
+        return self.upkeep.holders(name)
+
     def get_object(
         self,
         name: str,
@@ -232,14 +236,10 @@ class Engine:
     def check_object(
         self, cloud: int, name: str, limit: int, verify: Callable[[bytes], object]
     ) -> str | None:
-        """Like `get_object` for one cloud that acknowledged the object; return what is wrong, or None, also
-        while the cloud has not acknowledged it."""
+        """Like `get_object` for one cloud that acknowledged the object; return what is wrong, or None."""
         if cloud not in self._clouds:
             return _unconfigured(name, cloud)
-        port = self._clouds[cloud]
-        if not port.owes(name):
-            return None
-        owed = Owed(port, name, limit, verify)
+        owed = Owed(self._clouds[cloud], name, limit, verify)
         return _what(check(self._clouds, owed, self._timing.get))
 
     def probe(self, marker: Marker, *, everyone: bool = False) -> None:

@@ -46,12 +46,16 @@ class Marker:
 
 
 class Owed(NamedTuple):
-    """An object that a cloud acknowledged: at most `limit` bytes, refused by `verify` when they are wrong."""
+    """An object that a cloud acknowledged: at most `limit` bytes, refused by `verify` when they are wrong.
+
+    Unless it is *acknowledged*, its absence is not held against the cloud.
+    """
 
     port: CloudPort
     name: str
     limit: int
     verify: Callable[[bytes], object]
+    acknowledged: bool = True
 
 
 class _Probed(NamedTuple):
@@ -90,14 +94,13 @@ def check_part(
     stalled = port.stalled()
     if stalled is not None:
         return Finding("unreadable", f"{owed.name} cannot be read: {stalled}")
-    owes = port.owes(owed.name)
     with OperationLoop[Answer[bytes]](clouds.operations, timeout) as loop:
         loop.track(port, port.submit("get", owed.limit, fetch, loop.report, clock=loop.clock))
         event = loop.wait()
         if isinstance(event, Interrupt):
             reason = loop.explain(event, [port.number])[port.number]
             return Finding("unreadable", f"{owed.name} cannot be read: {reason}")
-    if event.missing and not owes:
+    if event.missing and not owed.acknowledged:
         return Finding("missing", f"{owed.name} is not there yet")
     return _judge(owed, event, verify)
 

@@ -87,20 +87,28 @@ class Upkeep:
         limit: int,
         verify: Callable[[bytes], object],
         take: Callable[[bytes], object] | None = None,
+        *,
+        acknowledged: bool = True,
     ) -> Finding | None:
         """Read and verify an object that the cloud acknowledged; return what is wrong with it.
 
         `verify` is kept for later looks at a wrong object. `take` verifies in its place now, and is not kept.
+        Unless it is *acknowledged*, the cloud is not to blame when it lacks the object.
         """
         found = self._refused(cloud, name)
         if found is not None:
             return found
-        owed = Owed(self._clouds[cloud], name, limit, verify)
+        owed = Owed(self._clouds[cloud], name, limit, verify, acknowledged)
         for _ in range(_TRIES):
             found = check(self._clouds, owed, self._get_timeout, take)
             if found is None or found.kind != "unreadable" or self.is_down(cloud):
                 break
         return found
+
+    def holders(self, name: str) -> frozenset[int]:
+        """The clouds that have acknowledged some version of an object since the start, if it was put with
+        `Engine.put_everywhere`. Each of them has that version or a later one."""
+        return frozenset(port.number for port in self._clouds if port.has_acknowledged(name))
 
     def recall(
         self,

@@ -149,10 +149,9 @@ def broadcast(
     nothing has moved for `timeout` seconds.
     """
     size = len(data)
-    in_use = [port for port in clouds if clouds.takes_writes(port.number)]
-    for port in in_use:
-        port.owes_no_more(name)
-    ports = [port for port in in_use if only is None or port.number in only]
+    ports = [
+        port for port in clouds if clouds.takes_writes(port.number) and (only is None or port.number in only)
+    ]
     acked: list[int] = []
     reasons: dict[int, str] = {}
     with OperationLoop[_Stored](clouds.operations, timeout) as loop:

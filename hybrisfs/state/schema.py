@@ -47,8 +47,9 @@ _TABLES = f"""
 -- before which versions are not known here: 0, or that of the checkpoint that this device began with),
 -- 'ladder' (until when versions have been thinned out, see hybrisfs.versions.thinning); 'reader' is there
 -- when this device was let in as less than a full member (hybrisfs.members.roles); 'redo': 32 random
--- bytes that each commit changes (hybrisfs.state.redo); 'mirror ID' counts the commits of a mirror's own
--- record of which the volume knows (hybrisfs.mirror.agreed).
+-- bytes that each commit changes (hybrisfs.state.redo); 'head': a byte for each cloud that has acknowledged
+-- a head of this device, when some have; 'mirror ID' counts the commits of a mirror's own record of which the
+-- volume knows (hybrisfs.mirror.agreed).
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
     value ANY NOT NULL

@@ -1,11 +1,14 @@
-"""Which log segments this device has put on the clouds: its own, and those that it relayed for others.
+"""What this device has put of logs on the clouds: its own segments, those that it relayed for others, and its
+head.
 
 Own segments hold the updates of the own chain, one after the other without a gap. A relayed one is known for
-as long as the head of its author does not lead to it.
+as long as the head of its author does not lead to it. Heads replace each other: a cloud that has acknowledged
+one has to have that or a later one. What it acknowledged just before a crash may not be known here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
 from hybrisfs.state.database import Reader
@@ -29,7 +32,7 @@ class OwnSegment(NamedTuple):
 
 
 class SegmentTable:
-    """The log segments of this device, under the volume's lock; or as a snapshot shows them, without it."""
+    """What there is of this device's log, under the volume's lock; or as a snapshot shows it, without."""
 
     def __init__(self, db: Reader) -> None:
         self._db = db
@@ -126,6 +129,20 @@ class SegmentTable:
     def forget_relayed(self, name: str) -> None:
         """Its author's head leads to it by now."""
         self._db.execute("DELETE FROM relayed_segment WHERE name = ?", (name,))
+
+    # -- the own head ------------------------------------------------------------------------------------
+
+    def head_holders(self) -> frozenset[int]:
+        """The clouds that have acknowledged a head of this device."""
+        row = self._db.execute("SELECT value FROM meta WHERE key = 'head'").fetchone()
+        return frozenset(row[0]) if row else frozenset()
+
+    def head_acknowledged(self, by: Collection[int], among: Collection[int]) -> None:
+        """These clouds have acknowledged a head of this device, too. Of others than *among* forget it."""
+        before = self.head_holders()
+        now = before.union(by).intersection(among)
+        if now != before:
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('head', ?)", (bytes(sorted(now)),))
 
     # -- both --------------------------------------------------------------------------------------------
 

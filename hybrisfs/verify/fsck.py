@@ -205,9 +205,8 @@ def object_checks(engine: Engine, expected: ExpectedObjects, db: Snapshot) -> It
     for segment in segments:
         for cloud in segment.placement:
             yield ObjectCheck(cloud, partial(_look_at_segment, expected, cloud, segment.name))
-    if segments:
-        for cloud in engine.in_use:
-            yield _object_check(engine, cloud, expected.head, expected.head_check)
+    for cloud in sorted(expected.head_holders().intersection(engine.in_use)):
+        yield _object_check(engine, cloud, expected.head, expected.head_check)
     for pack in owed_packs(db):
         for index, cloud in enumerate(pack.placement):
             yield ObjectCheck(cloud, partial(engine.check_share, cloud, pack.id, index))

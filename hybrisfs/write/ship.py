@@ -101,8 +101,8 @@ class LogClouds(Protocol):
     def put_object(self, name: str, data: bytes, /) -> Sequence[int]:
         """Store a small object on f+k clouds. Raises CloudsUnavailable."""
 
-    def put_everywhere(self, name: str, data: bytes, clouds: Collection[int], /) -> Sequence[int]:
-        """Store a small object on all of these that answer. Raises CloudsUnavailable."""
+    def put_head(self, name: str, data: bytes, clouds: Collection[int], /) -> None:
+        """Store our head on all of these that answer. Raises CloudsUnavailable."""
 
 
 class HeadSource(Protocol):
@@ -260,9 +260,7 @@ class Shipper:
         if head.on_clouds is not None or head.relayed or head.stated:  # otherwise it tells nothing
             self._committer.commit_now()
             self._clouds.grant()
-            self._clouds.put_everywhere(
-                head_name(self._device.device_id), self._sealed(head), earlier_heads.clouds
-            )
+            self._clouds.put_head(head_name(self._device.device_id), self._sealed(head), earlier_heads.clouds)
             self._head_at = self._monotonic()
             self._put_state = head.state
             self._source.head_put(head)

@@ -57,8 +57,8 @@ class Courier:
     def put_object(self, name: str, data: bytes) -> Sequence[int]:
         return self._clouds.put_object(name, data)
 
-    def put_everywhere(self, name: str, data: bytes, clouds: Collection[int]) -> Sequence[int]:
-        return self._clouds.put_everywhere(name, data, clouds)
+    def put_head(self, name: str, data: bytes, clouds: Collection[int]) -> None:
+        self._clouds.put_everywhere(name, data, clouds)
 
     # ----------------------------------------------------------------------------------------------
 

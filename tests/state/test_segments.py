@@ -52,3 +52,14 @@ def test_relayed_segments_are_known_until_their_author_leads_there(rig: Rig) -> 
     segments.forget_relayed("one")
     assert segments.relayed(OTHER) == [] and segments.relayed(DEVICE) == ["two"]
     assert segments.count() == 0
+
+
+def test_clouds_have_to_have_a_head_once_they_have_acknowledged_one(rig: Rig) -> None:
+    segments = rig.tx.segments
+    assert segments.head_holders() == frozenset()
+    segments.head_acknowledged({2}, among={0, 1, 2})
+    segments.head_acknowledged({0, 1}, among={0, 1, 2})
+    assert segments.head_holders() == {0, 1, 2}
+    segments.head_acknowledged({0}, among={0, 2})  # one has left the volume
+    segments.head_acknowledged({0}, among={0, 1, 2})  # and is empty when it comes back
+    assert segments.head_holders() == {0, 2}

@@ -25,8 +25,8 @@ class PutAll:
     def put_object(self, name: str, data: bytes) -> Sequence[int]:
         return self._put(name, data)
 
-    def put_everywhere(self, name: str, data: bytes, clouds: Collection[int]) -> Sequence[int]:
-        return self._put(name, data)
+    def put_head(self, name: str, data: bytes, clouds: Collection[int]) -> None:
+        self._put(name, data)
 
 
 class Unknown:
