@@ -194,6 +194,7 @@ class Follow:
         self._stale = limits.stale
         self._members = Members(())
         self._followers: dict[bytes, _Follower] = {}
+        self._known = known
         self._chase = Chase(known, limits.kept_bytes, limits.first_retry)
         self._own_heads = OwnHeads(known)
         self._pace = Pace(now, limits.shortest_pause)
@@ -324,7 +325,7 @@ class Follow:
             return self._sealed_away(device, cloud, follower, error, now)
         except DecodeError as error:
             return self._unreadable(device, cloud, Fault.UNREADABLE, f"is wrong: {error}")
-        if follower.beacons.arrived(head, time_ns):
+        if follower.beacons.arrived(head, time_ns) and self._tells_news(head):
             self._pace.active(now)
         if follower.beacons.newest is head:
             follower.sealed = bytes(data)
@@ -332,6 +333,12 @@ class Follow:
             self._own_heads.seen(cloud, head)
         self._aim(head, now)
         return self._judge(device, cloud, follower, head, now)
+
+    def _tells_news(self, head: Head) -> bool:
+        """Whether it states updates that are not here. Most heads only say that their writer has got some."""
+        told = [(head.writer, tip) for tip in tips_of(head)]
+        told += [(author, relayed.end) for author, relayed in relayed_segments(head)]
+        return any(not self._known(*one) for one in told)
 
     def _sealed_away(
         self, device: bytes, cloud: int, follower: _Follower, error: UnknownEpochError, now: float

@@ -1,11 +1,12 @@
 """Looking after the clouds when nothing else happens: is each there, and does it still have what it took?
 
 A check-up reads the marker and samples of two shares from every cloud: one chosen at random, and the newest,
-which is the first to be missing when a cloud went back to an old copy of itself. It is run now and then, and
-when a person asks for the status. The newest shares are looked at more often, and so are clouds that are not
-well. Half-hourly further shares are looked at, each as old again as the one before, so that a run of them
-that was lost is found, whatever was put since. The pauses keep an idle volume cheap: a few requests a minute
-are dollars a year. What was put in the last minutes is looked at by `RecentPuts`.
+which is the first to be missing when a cloud went back to an old copy of itself. It is run now and then. When
+a person asks for the status, the marker is read and it is asked whether the newest share is there: some bytes
+of each, as people and programs may ask often. The newest shares are sampled more often, and so are clouds
+that are not well. Half-hourly further shares are looked at, each as old again as the one before, so that a
+run of them that was lost is found, whatever was put since. The pauses keep an idle volume cheap: a few
+requests a minute are dollars a year. What was put in the last minutes is looked at by `RecentPuts`.
 """
 
 from __future__ import annotations
@@ -76,8 +77,7 @@ class Checkup:
         self._signals = signals
         self._lock = threading.Lock()
         self._wanted = self._thoroughly = False
-        self._due = self._newest_due = 0.0
-        self._minute_due = self._monotonic() + self._limits.interval
+        self._due = self._newest_due = self._minute_due = self._monotonic() + self._limits.interval
         self._looked = 0.0  # when the last look began that has ended
 
     @property
@@ -91,20 +91,22 @@ class Checkup:
             asked, self._wanted = self._wanted, False
             thoroughly, self._thoroughly = self._thoroughly, False
         begun = self._monotonic()
-        looks = asked or begun >= self._due
+        thoroughly |= begun >= self._due
         if not self._signals.transfers_paused:
             self._engine.probe(self._marker)
             self._recent.look()
-            if looks:
+            if thoroughly:
                 self._look(self._look_at)
-            if thoroughly or begun >= self._due:
                 self._look(self._look_back)
                 self._due = self._monotonic() + _CHECKUP_INTERVAL
-            if not looks and begun >= self._newest_due:
+                self._newest_due = self._monotonic() + _NEWEST_INTERVAL
+            elif begun >= self._newest_due:
                 self._look(self._look_at_newest)
                 self._newest_due = self._monotonic() + _NEWEST_INTERVAL
+            if asked and not thoroughly:
+                self._look(self._glance_at)
             self._keep_what_is_lost()
-        if looks:
+        if asked or thoroughly:
             self._looked = begun
             self._signals.progressed()
         if self._monotonic() >= self._minute_due:  # however often people ask
@@ -116,7 +118,7 @@ class Checkup:
 
     def refresh(self, timeout: float, *, thoroughly: bool = False) -> None:
         """Start a look at the present state of the clouds; wait at most *timeout* seconds. With *thoroughly*,
-        older shares are looked at, too, as every half hour."""
+        samples of shares are read, too, as every half hour."""
         asked = self._monotonic()
         with self._lock:
             self._wanted = True
@@ -143,12 +145,19 @@ class Checkup:
             thread.join()
 
     def _look_at(self, cloud: int) -> None:
+        if self._has_marker(cloud):
+            self._look_at_newest(cloud)
+            self._sample(cloud, self._chance.randint(0, _newest_pack(self._fs)))
+
+    def _glance_at(self, cloud: int) -> None:
+        if self._has_marker(cloud):
+            self._sample(cloud, _newest_pack(self._fs), below=True, if_absent=True)
+
+    def _has_marker(self, cloud: int) -> bool:
         wrong = self._engine.check_object(cloud, self._marker.name, _MARKER_LIMIT, self._marker.verify)
         if wrong is not None:
             log.debug("cloud %d: %s", cloud, wrong)
-            return
-        self._look_at_newest(cloud)
-        self._sample(cloud, self._chance.randint(0, _newest_pack(self._fs)))
+        return wrong is None
 
     def _look_at_newest(self, cloud: int) -> None:
         self._sample(cloud, _newest_pack(self._fs), below=True)
@@ -160,17 +169,21 @@ class Checkup:
             self._sample(cloud, newest - age, below=True)
             age *= 2
 
-    def _sample(self, cloud: int, number: int, *, below: bool = False) -> None:
+    def _sample(self, cloud: int, number: int, *, below: bool = False, if_absent: bool = False) -> None:
         """Have a look at a share that this cloud acknowledged, of the first pack from a number on, or *below*
-        down from it. One that may have been put a moment ago gets a second chance."""
+        down from it; only *if_absent*, when its first bytes are not there. One that may have been put a
+        moment ago gets a second chance."""
         with self._fs.state.transaction() as tx:
             found = read_pack_near(tx, cloud, number, below=below)
         if found is None:
             return
         pack, index = found.id, found.placement.index(cloud)
-        if found.number > self._earlier[0]:
-            if self._engine.upkeep.is_there(cloud, share_name(pack, index)) is False:
-                self._recent.doubt(cloud, share_name(pack, index))
+        recent = found.number > self._earlier[0]
+        glances = recent or if_absent
+        if glances and self._engine.upkeep.is_there(cloud, share_name(pack, index)) is not False:
+            return
+        if recent:
+            self._recent.doubt(cloud, share_name(pack, index))
         elif is_only_said(self._fs, self._engine.upkeep, pack):
             with self._lock:
                 self._unseen |= frozenset(found.placement)

@@ -207,6 +207,14 @@ def test_sync_without_waiting_says_what_is_pending(daemon: Daemon, volumes: Fake
     assert (facts["done"], facts["pending_files"], facts["pending_bytes"]) == (False, 3, 100)
 
 
+def test_sync_asks_nothing_of_the_clouds_beside_what_it_puts(daemon: Daemon, volumes: FakeVolumes) -> None:
+    call(daemon, "sync", wait=True)
+    call(daemon, "sync", wait=False)
+    assert volumes.opened["photos"].looks == 0
+    call(daemon, "status")
+    assert volumes.opened["photos"].looks == 1
+
+
 def test_a_waiting_sync_blocks_no_other_command(daemon: Daemon, volumes: FakeVolumes, tmp_path: Path) -> None:
     call(daemon, "status")
     volume = volumes.opened["photos"]

@@ -84,6 +84,28 @@ def test_beacons_of_an_idle_device_do_not_quicken_the_pace() -> None:
     assert not any(one.suspect for one in watcher.follow.staleness(watcher.now, watcher.time_ns))
 
 
+def test_acknowledgements_do_not_quicken_the_pace() -> None:
+    """Two devices that acknowledge each other's updates would else keep each other looking."""
+    clouds = shelves()
+    a, b = Publisher(A), Publisher(B)
+    publish(a, clouds, 0.0)
+    publish(b, clouds, 0.0, 12)
+    watcher = Watcher(OWN, clouds, 1)
+    watcher.follow.set_members(Members([A.public, B.public, OWN.public]), 0.0)
+    watcher.run(2 * HOUR)
+    assert caught_up(watcher, a, b)
+    counts = []
+    for acknowledged in ([], b.order):
+        watcher.done.clear()
+        for number in range(12):
+            a.receive_all(acknowledged[number : number + 1])
+            announce(a, clouds, watcher.now)
+            announce(b, clouds, watcher.now)
+            watcher.run(600.0)
+        counts.append(len(watcher.asked()))
+    assert counts[1] <= counts[0]
+
+
 def test_when_a_cloud_does_not_answer_another_is_asked_in_the_same_round() -> None:
     watcher = Watcher(OWN, shelves(4), 1)
     watcher.run(1.0)
