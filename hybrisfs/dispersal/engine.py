@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Container, Iterable, Sequence
 from functools import partial
 from typing import Final, TypeVar
@@ -22,7 +21,7 @@ from hybrisfs.dispersal.share import TableSealer, share_name
 from hybrisfs.dispersal.traffic import CloudTraffic
 from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.dispersal.values import Values
-from hybrisfs.dispersal.writer import Placement, Write
+from hybrisfs.dispersal.writer import PackTurns, Placement, Write
 from hybrisfs.environment import Environment
 from hybrisfs.topic import Topic
 from sync.codec import Buffer
@@ -31,7 +30,6 @@ __all__ = ["ChunkLocation", "Cloud", "CloudStatus", "Engine", "Marker", "Placeme
 
 T = TypeVar("T")
 
-_PACKS_IN_FLIGHT = 4
 # Nobody waits for a single pack, and packs that share an uplink take longer the more there are of them: a
 # copy for a secondary cloud would take still more of it.
 _PACK_PATIENCE_FACTOR = 2.0
@@ -70,12 +68,12 @@ class Engine:
         self._chunks = ChunkReader(self._clouds, sealer, tables)
         self.upkeep = Upkeep(self._clouds, tables, self._timing.get, self._timing.put)
         self.values = Values(self._clouds, self._timing.put)
-        self._packs = threading.BoundedSemaphore(_PACKS_IN_FLIGHT)
+        self._turns = PackTurns(environment)
 
     def put_pack(self, pack: EncodedPack) -> Placement:
         """Store all shares, each on a cloud of its own; return the cloud of each share.
 
-        Blocks while several packs are under way already. Raises CloudsUnavailable.
+        Blocks while those under way keep the lines busy. Raises CloudsUnavailable.
         """
         write = Write(
             what=f"pack {pack.pack_id.hex()[:16]}",
@@ -85,7 +83,7 @@ class Engine:
             data=pack.shares.__getitem__,
             patience_factor=_PACK_PATIENCE_FACTOR,
         )
-        with self._packs:
+        with self._turns.turn(write.size):
             return writer.put(self._clouds, write, self._timing.put)
 
     def put_object(self, name: str, data: Buffer, copies: int) -> Placement:

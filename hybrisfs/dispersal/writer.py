@@ -7,19 +7,23 @@ because a share's name holds its position, and copies of one object are written 
 
 from __future__ import annotations
 
+import threading
 from collections import deque
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from math import inf
+from typing import Final, NamedTuple, TypeAlias
 
 from hybrisfs.dispersal.cloud import Answer
 from hybrisfs.dispersal.clouds import TIMER, Clouds, Interrupt, OperationLoop
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.dispersal.put import Placed, PutAction, PutFailed, PutMachine, Send, SetTimer
+from hybrisfs.environment import Environment
 from sync.codec import Buffer
 
-__all__ = ["Placement", "Write", "broadcast", "put"]
+__all__ = ["PackTurns", "Placement", "Write", "broadcast", "put"]
 
 Placement: TypeAlias = tuple[int, ...]
 
@@ -178,6 +182,97 @@ def broadcast(
     if len(acked) < needed:
         raise CloudsUnavailable(f"{name} was not stored", clouds.by_name(reasons))
     return tuple(acked)
+
+
+# -- packs take turns ----------------------------------------------------------------------------------------
+# Packs that share a line take longer the more there are of them: of three that are sent side by side none is
+# done before the time of three is over. One after the other, the first is done after a third of it: who waits
+# for it goes on, and a restart has less to send again. So there are as many at a time as keep the line busy.
+# The next one begins when those under way should have been sent, by what the last packs took; what follows,
+# until the last answer is there, is the round trip. On fast lines that is at once. Bytes that were handed to
+# the system do not tell, as they may wait there for the line.
+
+
+_MOST_PACKS: Final = 4
+_REMEMBERED: Final = 4  # packs that tell the speed of the line
+_LEAD: Final = 1.0  # seconds before those under way should be over; lines that send a pack sooner get several
+_LATE: Final = (1.5, 1.0)  # a factor and seconds: what takes longer than usual by these is late
+_SMALL: Final = 64 << 10  # bytes of a share: the line hardly notices it
+
+
+@dataclass(slots=True, eq=False)
+class _Turn:
+    """Of one pack: the bytes of each share, and from when to when it was sent."""
+
+    size: int
+    begun: float = 0.0
+    ended: float = 0.0
+
+
+class PackTurns:
+    """Has packs begin one after the other, in the order in which they come. Thread-safe."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._clock = environment.monotonic
+        self._wait = environment.wait
+        self._changed = threading.Condition()
+        self._waiting = deque[_Turn]()
+        self._sent: list[_Turn] = []  # under way, the oldest first
+        self._done = deque[_Turn](maxlen=_REMEMBERED)
+
+    @contextmanager
+    def turn(self, size: int) -> Iterator[None]:
+        """Within the block a pack with shares of *size* bytes may be sent. Waits until it is its turn.
+
+        A small one need not wait for the line.
+        """
+        turn = _Turn(size)
+        with self._changed:
+            self._waiting.append(turn)
+            while (left := self._left(turn)) > 0:
+                self._wait(self._changed, lambda: self._left(turn) <= 0, None if left == inf else left)
+            self._waiting.remove(turn)
+            turn.begun = self._clock()
+            self._sent.append(turn)
+            self._changed.notify_all()
+        sent = False
+        try:
+            yield
+            sent = True
+        finally:
+            with self._changed:
+                self._sent.remove(turn)
+                turn.ended = self._clock()
+                if sent and size > _SMALL:
+                    self._done.append(turn)
+                self._changed.notify_all()
+
+    def _left(self, turn: _Turn) -> float:
+        """The seconds until it may be its turn; infinite when another pack has to begin or to end before."""
+        if len(self._sent) >= _MOST_PACKS:
+            return inf
+        if turn.size <= _SMALL:
+            return 0.0
+        if next(one for one in self._waiting if one.size > _SMALL) is not turn:
+            return inf
+        large = [one for one in self._sent if one.size > _SMALL]
+        if not large:
+            return 0.0
+        if not self._done:
+            return inf
+        pace, elapsed = self._pace(), self._clock() - large[0].begun
+        factor, seconds = _LATE
+        if elapsed > factor * large[0].size * pace + seconds:
+            return inf
+        return sum(one.size for one in large) * pace - _LEAD - elapsed
+
+    def _pace(self) -> float:
+        """The seconds that the line took for a byte of each share of the last packs."""
+        busy, until = 0.0, -inf
+        for one in sorted(self._done, key=lambda one: one.begun):
+            busy += max(0.0, one.ended - max(one.begun, until))
+            until = max(until, one.ended)
+        return busy / sum(one.size for one in self._done)
 
 
 def _report_stored(loop: OperationLoop[_Stored], cloud: int, answer: Answer[None]) -> None:
