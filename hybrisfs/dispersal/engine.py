@@ -70,9 +70,11 @@ class Engine:
         self.values = Values(self._clouds, self._timing.put)
         self._turns = PackTurns(environment)
 
-    def put_pack(self, pack: EncodedPack) -> Placement:
+    def put_pack(self, pack: EncodedPack, held: dict[int, int] | None = None) -> Placement:
         """Store all shares, each on a cloud of its own; return the cloud of each share.
 
+        *held*: the clouds that have acknowledged shares before, by share. These are not put again. It is
+        added to, also when this fails.
         Blocks while those under way keep the lines busy. Raises CloudsUnavailable.
         """
         write = Write(
@@ -84,7 +86,21 @@ class Engine:
             patience_factor=_PACK_PATIENCE_FACTOR,
         )
         with self._turns.turn(write.size):
-            return writer.put(self._clouds, write, self._timing.put)
+            return writer.put(self._clouds, write, self._timing.put, held)
+
+    def find_held(self, pack: EncodedPack) -> dict[int, int]:
+        """Look which shares of a pack clouds in use have already: the cloud of each, as `put_pack` takes it.
+
+        The ends of the shares are compared. Nothing is held against any cloud.
+        """
+        held: dict[int, int] = {}
+        for index, share in enumerate(pack.shares):
+            name = share_name(pack.pack_id, index)
+            others = (cloud for cloud in self.in_use if cloud not in held.values())
+            found = next((cloud for cloud in others if self.upkeep.shows(cloud, name, share)), None)
+            if found is not None:
+                held[index] = found
+        return held
 
     def put_object(self, name: str, data: Buffer, copies: int) -> Placement:
         """Store copies of a small object; return the clouds that have one. Raises CloudsUnavailable."""

@@ -187,8 +187,14 @@ class PackClouds(Protocol):
     def numbers(self) -> Sequence[int]:
         """The numbers of the clouds that are open."""
 
-    def put_pack(self, pack: EncodedPack, /) -> Sequence[int]:
-        """Store all shares; return the cloud of each. Raises CloudsUnavailable."""
+    def put_pack(self, pack: EncodedPack, held: dict[int, int] | None = None, /) -> Sequence[int]:
+        """Store all shares; return the cloud of each. Raises CloudsUnavailable.
+
+        *held*: the clouds that have acknowledged shares before, by share; it is added to.
+        """
+
+    def find_held(self, pack: EncodedPack, /) -> dict[int, int]:
+        """Look which shares of a pack are on clouds already, as `put_pack` takes it."""
 
     def get_chunks(self, locations: Sequence[ChunkLocation], /) -> list[bytes]:
         """Return chunks of one pack. Raises ChunkUnavailable."""

@@ -26,10 +26,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 __all__ = ["Placed", "PutAction", "PutFailed", "PutMachine", "Send", "SetTimer"]
 
+_NOTHING: Final[Mapping[int, int]] = {}
 _ATTEMPTS = 3  # per cloud that answers with a passing error
 _BACKOFF = 2.0
 
@@ -71,7 +72,8 @@ class PutMachine:
 
     `timer` is the usual latency in seconds, `patience` how long a request may wait to be started before that
     counts as an expiry, `pause` the wait before clouds that failed are asked again when no others are left.
-    `fungible`: all shares are one object, so an ack of a cloud stands for any share.
+    `fungible`: all shares are one object, so an ack of a cloud stands for any share. `held`: the clouds that
+    have acknowledged shares before, by share; these are not put again.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class PutMachine:
         patience: float = 0.0,
         pause: float = 0.2,
         fungible: bool = False,
+        held: Mapping[int, int] = _NOTHING,
     ) -> None:
         if len(set(clouds)) != len(clouds):
             raise ValueError("a cloud is listed twice")
@@ -97,6 +100,9 @@ class PutMachine:
         self._flying: set[tuple[int, int]] = set()
         self._waiting: set[tuple[int, int]] = set()  # sent, but not started yet
         self._owner: dict[int, int] = {}  # share -> the first cloud that acknowledged it
+        for index, cloud in held.items():
+            if cloud in clouds and cloud not in self._owner.values():
+                self._owner[index] = cloud
         self._attempts: Counter[int] = Counter()
         self._dead: set[int] = set()
         self._reasons: dict[int, str] = {}
@@ -108,13 +114,11 @@ class PutMachine:
         return frozenset(cloud for _, cloud in self._flying)
 
     def start(self) -> list[PutAction]:
-        """Begin: the n best clouds get share 0, 1, ..."""
+        """Begin: the best clouds get the open shares, as the n best get share 0, 1, ... when none is held."""
         if len(self._clouds) < self._n:
             return self._fail()
-        sends: list[PutAction] = [
-            self._send(index, cloud) for index, cloud in enumerate(self._clouds[: self._n])
-        ]
-        return [*sends, self._arm(self._patience)]
+        sends: list[PutAction] = [self._send(*one) for one in zip(self._open(), self._free(), strict=False)]
+        return [*sends, self._arm(self._patience)] if sends else self._place()
 
     def started(self, cloud: int, index: int) -> list[PutAction]:
         """The request left the queue. The timer runs from the start of the last open one."""
@@ -142,10 +146,7 @@ class PutMachine:
             index = self._open()[0]
         # A cloud is sent a second share only when another one owns the first, so it never owns two.
         self._owner.setdefault(index, cloud)
-        if len(self._owner) == self._n:
-            self._done = True
-            return [Placed(tuple(self._owner[i] for i in range(self._n)))]
-        return self._cover()
+        return self._cover() if self._open() else self._place()
 
     def failed(self, cloud: int, index: int, reason: str, *, passing: bool) -> list[PutAction]:
         """The request failed; `passing` says that trying again later may help."""
@@ -178,6 +179,10 @@ class PutMachine:
         """The caller waits no longer, for `reasons` by number of the clouds that owe an answer."""
         self._reasons.update(reasons)
         return [] if self._done else self._fail()
+
+    def _place(self) -> list[PutAction]:
+        self._done = True
+        return [Placed(tuple(self._owner[i] for i in range(self._n)))]
 
     def _open(self) -> list[int]:
         return [index for index in range(self._n) if index not in self._owner]

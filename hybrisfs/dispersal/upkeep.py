@@ -156,6 +156,23 @@ class Upkeep:
             return False
         return None if answer.error is not None else True
 
+    def shows(self, cloud: int, name: str, data: Buffer) -> bool:
+        """Whether the cloud shows an object of this length, at least, with the same bytes at the end. Nothing
+        is held against it."""
+        if self._refused(cloud, name) is not None:
+            return False
+        with memoryview(data) as view:
+            offset, end = len(view) - _GLANCE, bytes(view[-_GLANCE:])
+        answer = self._call(
+            cloud,
+            "get",
+            _GLANCE,
+            lambda store: store.get_range(name, offset, _GLANCE),
+            None,
+            self._get_timeout,
+        )
+        return answer.value == end
+
     def find_shares(self, pack_id: bytes, n: int) -> tuple[int, ...]:
         """Look on all clouds for the shares of a pack of *n*: a cloud for each, one that does not exist for a
         share that none shows; nothing when none shows any. Nothing is held against any cloud."""

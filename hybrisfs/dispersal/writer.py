@@ -63,9 +63,14 @@ class _Stored(NamedTuple):
 _Event: TypeAlias = _Started | _Stuck | _Stored
 
 
-def put(clouds: Clouds, write: Write, timeout: float) -> Placement:
+def put(clouds: Clouds, write: Write, timeout: float, held: dict[int, int] | None = None) -> Placement:
     """Write all n objects; return the cloud of each. Raises CloudsUnavailable, at the latest when nothing of
-    it has moved for `timeout` seconds."""
+    it has moved for `timeout` seconds.
+
+    *held*: the clouds that have acknowledged some of them before. It is added to, also when this fails, and
+    afterwards when a put that has begun ends late.
+    """
+    held = {} if held is None else held
     order = clouds.order("put", write.size, asked=write.n)
     usual = clouds.usual(order[: write.n], "put", write.size) * write.patience_factor
     machine = PutMachine(
@@ -75,6 +80,7 @@ def put(clouds: Clouds, write: Write, timeout: float) -> Placement:
         patience=clouds.start_patience,
         pause=clouds.first_pause,
         fungible=write.fungible,
+        held=dict(held),
     )
     late: set[int] = set()
     with OperationLoop[_Event](clouds.operations, timeout) as loop:
@@ -83,7 +89,7 @@ def put(clouds: Clouds, write: Write, timeout: float) -> Placement:
             while actions:
                 match actions.popleft():
                     case Send(index, cloud):
-                        _store(clouds, loop, write, index, cloud)
+                        _store(clouds, loop, write, index, cloud, held)
                     case SetTimer(seconds):
                         loop.set_timer(seconds)
                     case Placed(placement):
@@ -98,14 +104,22 @@ def put(clouds: Clouds, write: Write, timeout: float) -> Placement:
             actions.extend(_step(clouds, loop, machine, event, late))
 
 
-def _store(clouds: Clouds, loop: OperationLoop[_Event], write: Write, index: int, cloud: int) -> None:
+def _store(
+    clouds: Clouds, loop: OperationLoop[_Event], write: Write, index: int, cloud: int, held: dict[int, int]
+) -> None:
     name = write.name(index)
     port = clouds[cloud]
+
+    def report(answer: Answer[None]) -> None:
+        if answer.error is None:
+            held.setdefault(index, cloud)
+        loop.report(_Stored(cloud, index, answer))
+
     job = port.submit(
         "put",
         write.size,
         lambda store: store.put(name, write.data(index)),
-        lambda answer: loop.report(_Stored(cloud, index, answer)),
+        report,
         clock=loop.clock,
         started=partial(loop.report, _Started(cloud, index)),
         stuck=partial(loop.report, _Stuck(cloud, index)),
@@ -197,7 +211,7 @@ _MOST_PACKS: Final = 4
 _REMEMBERED: Final = 4  # packs that tell the speed of the line
 _LEAD: Final = 1.0  # seconds before those under way should be over; lines that send a pack sooner get several
 _LATE: Final = (1.5, 1.0)  # a factor and seconds: what takes longer than usual by these is late
-_SMALL: Final = 64 << 10  # bytes of a share: the line hardly notices it
+_SMALL: Final = 2 << 20  # bytes of a share: it delays those under way by little, and may be waited for
 
 
 @dataclass(slots=True, eq=False)

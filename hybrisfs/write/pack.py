@@ -5,7 +5,7 @@ wait behind large files.
 
 A pack is sent when it is full, when its first chunk has waited `linger_seconds`, or when a caller flushes.
 Chunks keep their journal segment dirty until the pack's placement is in the database, so a crash at any point
-costs at most an upload that is done again.
+costs at most the upload of what no cloud had in full.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ DEFERRED_IN_FLIGHT: Final = 2
 """... and packs of deferred chunks beside them."""
 _BATCH: Final = 256
 _UNTIL_WOKEN: Final = Pause(60.0)
+_WORTH_FINDING: Final = 1 << 20  # bytes of a share that may be on a cloud already
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,7 @@ class Packer:
         self._builder: PackBuilder | None = None
         self._numbers: dict[bytes, int] = {}
         self._begun = 0.0
+        self._to_find = IN_FLIGHT  # packs that may have been under way when the daemon ended
 
     def step(self) -> Pause:
         """Pack what waits."""
@@ -239,15 +241,24 @@ class Packer:
 
     def _disperse_patiently(self, pack: EncodedPack) -> bytes | None:
         delay = self.limits.first_retry
+        # What some clouds took counts when others are away.
+        held = self._find_held(pack) if self._signals.wait_until_free() else {}
         while self._signals.wait_until_free():
             try:
-                return self._maker.disperse(pack)
+                return self._maker.disperse(pack, held)
             except CloudsUnavailable as error:
                 log.warning("pack %s waits for the clouds: %s", pack.pack_id.hex()[:16], error)
             if not self._signals.wait_to_retry(delay):
                 break
             delay = min(delay * 2, self.limits.last_retry)
         return None
+
+    def _find_held(self, pack: EncodedPack) -> dict[int, int]:
+        """What clouds have of the pack, if it may have been under way when the daemon ended."""
+        if not self._to_find or len(pack.shares[0]) < _WORTH_FINDING:
+            return {}
+        self._to_find -= 1
+        return self._maker.find_held(pack)
 
     def _record(self, pack: EncodedPack, placement: bytes, numbers: dict[bytes, int]) -> None:
         """Note where the chunks are. They are packed again if the pack may be deleted already."""
@@ -319,9 +330,15 @@ class PackMaker:
             is_doubted = found is not None and found.doubted
             return is_ending(fs, pack) or is_doubted or bans_strays_of(tx, pack)
 
-    def disperse(self, pack: EncodedPack) -> bytes:
-        """Put a pack on f+k clouds; its placement. Raises CloudsUnavailable."""
-        return bytes(self._clouds.put_pack(pack))
+    def find_held(self, pack: EncodedPack) -> dict[int, int]:
+        """The clouds that have shares of the pack already, by share. Equal chunks make equal packs, so a pack
+        that was under way when the daemon ended may have some."""
+        return self._clouds.find_held(pack)
+
+    def disperse(self, pack: EncodedPack, held: dict[int, int] | None = None) -> bytes:
+        """Put a pack on f+k clouds; its placement. Raises CloudsUnavailable. *held*: the clouds that have
+        acknowledged shares before, by share; it is added to."""
+        return bytes(self._clouds.put_pack(pack, held))
 
 
 def record_pack(

@@ -251,6 +251,18 @@ def test_every_share_is_right_and_on_a_cloud_of_its_own() -> None:
             assert all(parse_share_name(name) is not None for name in stored)
 
 
+def test_what_some_clouds_took_while_others_were_away_counts_afterwards() -> None:
+    with Cluster(1, 1, 3) as cluster:
+        cluster.behave("auth", 1, 2)
+        pack, held = encode(CHUNKS, 1, 2), dict[int, int]()
+        for _ in range(9):
+            with pytest.raises(CloudsUnavailable):
+                cluster.engine.put_pack(pack, held)
+        cluster.behave("ok", 1, 2)
+        assert 0 in cluster.engine.put_pack(pack, held)
+        assert cluster.stores[0].requests.count("put") <= 2  # it may have been asked again before it answered
+
+
 def test_small_files_read_back_cost_one_request() -> None:
     chunks = [number.to_bytes(2, "big") * 1000 for number in range(300)]
     with Cluster(1, 1, 3) as cluster:

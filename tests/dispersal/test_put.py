@@ -131,11 +131,15 @@ def test_always_done_with_at_most_f_faulty_clouds(
 ) -> None:
     f, k, tempers = cluster
     patience = data.draw(st.sampled_from([0.0, 5.0, 1000.0]))
-    machine = PutMachine(f + k, list(tempers), timer=1.0, patience=patience)
+    clouds = data.draw(st.permutations(list(tempers)))
+    held = {share: clouds[share] for share in data.draw(st.sets(st.integers(0, f + k - 1)))}
+    machine = PutMachine(f + k, list(tempers), timer=1.0, patience=patience, held=held)
     simulation = Simulation(machine, tempers, data, patience)
     result = simulation.run()
     assert isinstance(result, Placed)
-    check_placement(result.placement, f + k, simulation.acks)
+    check_placement(result.placement, f + k, simulation.acks | {(held[share], share) for share in held})
+    assert all(result.placement[share] == cloud for share, cloud in held.items())
+    assert not {share for _, share in simulation.sent}.intersection(held)
 
 
 @settings(max_examples=300)
@@ -264,6 +268,18 @@ def test_failures_that_may_pass_are_tried_again_soon_others_are_not() -> None:
     assert machine.failed(1, 1, "refused", passing=True) == [SetTimer(0.2)]
     assert Send(1, 1) in machine.timer_expired()
     assert machine.failed(1, 1, "no space", passing=False) == [PutFailed({1: "no space"})]
+
+
+def test_shares_that_were_acknowledged_before_are_not_sent_again() -> None:
+    machine = PutMachine(2, [7, 8, 9], timer=1.0, held={1: 7})
+    assert machine.start() == [Send(0, 8), SetTimer(1.0)]
+    assert machine.failed(8, 0, "down", passing=False) == [Send(0, 9)]
+    assert machine.acked(9, 0) == [Placed((9, 7))]
+    assert PutMachine(2, [7, 8, 9], timer=1.0, held={0: 8, 1: 7}).start() == [Placed((8, 7))]
+    doubled = PutMachine(2, [7, 8, 9], timer=1.0, held={0: 7, 1: 7})
+    assert doubled.start() == [Send(1, 8), SetTimer(1.0)]
+    retired = PutMachine(2, [8, 9], timer=1.0, held={1: 7})
+    assert retired.start() == [Send(0, 8), Send(1, 9), SetTimer(1.0)]
 
 
 def test_too_few_clouds_and_doubles() -> None:

@@ -128,7 +128,10 @@ class FakeClouds:
         self.opened = Topic[[]]()
         self.numbers = range(clouds)
 
-    def put_pack(self, pack: EncodedPack) -> tuple[int, ...]:
+    def find_held(self, pack: EncodedPack) -> dict[int, int]:
+        return {}
+
+    def put_pack(self, pack: EncodedPack, held: dict[int, int] | None = None) -> tuple[int, ...]:
         self.before_put(pack)
         if self.down:
             raise CloudsUnavailable("pack", {})
