@@ -64,9 +64,12 @@ class ChunkPlaces:
 
     def hurry(self, numbers: Iterable[int]) -> None:
         """Something waits for these chunks, of which some may be deferred."""
-        for number in self.deferred.keys() & numbers:
+        found = self.deferred.keys() & numbers
+        for number in found:
             del self.deferred[number]
             self.taken_over.add(number)  # the packer may have passed it by
+        if found:
+            self._db.add_meta("hurried", max(found))
 
     def repacked(
         self, identity: bytes, before: int, pack: int, offset: int, sealed: int, *, proven: bool = True

@@ -46,10 +46,11 @@ _TABLES = f"""
 -- 'dropped_bytes' (bodies that were here and are not any more, see `log`), 'history' (the moment, see `log`,
 -- before which versions are not known here: 0, or that of the checkpoint that this device began with),
 -- 'ladder' (until when versions have been thinned out, see hybrisfs.versions.thinning); 'reader' is there
--- when this device was let in as less than a full member (hybrisfs.members.roles); 'redo': 32 random
--- bytes that each commit changes (hybrisfs.state.redo); 'head': a byte for each cloud that has acknowledged
--- a head of this device, when some have; 'mirror ID' counts the commits of a mirror's own record of which the
--- volume knows (hybrisfs.mirror.agreed).
+-- when this device was let in as less than a full member (hybrisfs.members.roles); 'head', when there are
+-- any: a byte for each cloud that has acknowledged a head of this device; 'hurried', when some were: the
+-- number of a chunk up to which none is deferred after a start (`deferred_chunks`); 'mirror ID' counts the
+-- commits of a mirror's own record of which the volume knows (hybrisfs.mirror.agreed); 'redo' is the nonce of
+-- the redo log.
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
     value ANY NOT NULL

@@ -117,15 +117,18 @@ def first_pending(db: Reader, but: Container[int]) -> int | None:
 
 
 def deferred_chunks(db: Reader) -> dict[int, int]:
-    """The PENDING chunks that the log on the clouds names already, and the inode of a file that shows each; 0
-    where none does."""
+    """The PENDING chunks that the log on the clouds names already, and for which no change waits that it does
+    not have; and the inode of a file that shows each, 0 where none does."""
     if first_pending(db, ()) is None:
         return {}
     return dict(
         db.execute(
             "SELECT number, ifnull((SELECT ino FROM file_chunk WHERE chunk = number LIMIT 1), 0) FROM chunk "
             "WHERE pack IS NULL AND number <= (SELECT ifnull(max(chunk_high), 0) FROM log "
-            "WHERE clock <= (SELECT value FROM meta WHERE key = 'published'))"
+            "WHERE clock <= (SELECT value FROM meta WHERE key = 'published')) "
+            "AND number > ifnull((SELECT value FROM meta WHERE key = 'hurried'), 0) "
+            "AND NOT EXISTS (SELECT 1 FROM file_chunk f JOIN pending p ON p.ino = f.ino "
+            "WHERE f.chunk = number)"
         ).fetchall()
     )
 

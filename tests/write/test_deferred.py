@@ -157,6 +157,44 @@ def test_after_a_start_what_the_clouds_have_heard_of_is_not_waited_for(rig: Rig)
     assert again.unpacked() == deferred(again) == 0
 
 
+@pytest.mark.parametrize("how", ["synced", "shown by another"])
+def test_what_was_hurried_is_waited_for_after_a_start_too(rig: Rig, how: str) -> None:
+    film = rig.make(b"film", LARGE)
+    rig.publish()
+    rig.pack(deferred=False)
+    Log(rig).ship()
+    assert deferred(rig)
+    if how == "synced":
+        sync(rig, film)
+    else:
+        sync(rig, rig.make(b"copy", LARGE))
+    rig.make(b"letter", b"short")
+    rig.publish()
+    rig.commit()
+    again = rig.reopen()
+    assert not deferred(again)
+    log = Log(again)
+    log.ship()
+    assert b"letter" not in names(log)
+
+
+def test_a_change_waits_for_an_old_chunk_that_it_shows_after_a_start_too(rig: Rig) -> None:
+    """The pack of the chunk was condemned, so it goes to the clouds again."""
+    rig.make(b"early", b"old content")
+    rig.publish()
+    rig.pack()
+    rig.make(b"later", b"something else")
+    rig.publish()
+    rig.pack()
+    Log(rig).ship()
+    rig.make(b"copy", b"old content")
+    rig.publish()
+    rig.db.rows.execute("UPDATE chunk SET pack = NULL WHERE number = 1")
+    rig.commit()
+    again = rig.reopen()
+    assert not deferred(again)
+
+
 def test_a_file_that_is_removed_is_forgotten(rig: Rig) -> None:
     rig.make(b"film", LARGE)
     rig.publish()
