@@ -15,6 +15,7 @@ import fcntl
 import logging
 import os
 import sqlite3
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,9 +133,10 @@ class Database:
             self._begin()
             self._checkpointer = undo.enter_context(contextlib.closing(_connect(path)))
             self._wal = os.open(f"{path}-wal", os.O_RDONLY | os.O_CLOEXEC)
+            self._close_wal = weakref.finalize(self, os.close, self._wal)
             facts = self.environment.statvfs(path)
             self._wal_share = facts.f_frsize * facts.f_blocks // _WAL_SHARE
-            undo.callback(os.close, self._wal)
+            undo.callback(self._close_wal)
             sync_directory(path.parent, self.environment)
             undo.pop_all()
 
@@ -300,7 +302,7 @@ class Database:
         self._checkpointer.close()
         self.connection.close()
         self.redo.close()
-        os.close(self._wal)
+        self._close_wal()
 
 
 Snapshot: TypeAlias = sqlite3.Connection

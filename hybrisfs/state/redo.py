@@ -35,6 +35,7 @@ import contextlib
 import logging
 import os
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -158,7 +159,11 @@ class RedoLog:
         self.segments: set[int] = set()
         """The journal segments that extents of the records name."""
         with contextlib.suppress(FileNotFoundError):
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            self._use(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+
+    def _use(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._close = weakref.finalize(self, os.close, descriptor)
 
     @property
     def is_ready(self) -> bool:
@@ -186,7 +191,7 @@ class RedoLog:
                 os.close(descriptor)
                 self.path.unlink()
                 raise
-            self._descriptor = descriptor
+            self._use(descriptor)
         except OSError as error:
             self._give_up(error)
 
@@ -278,5 +283,5 @@ class RedoLog:
     def close(self) -> None:
         """Close the file."""
         if self._descriptor is not None:
-            os.close(self._descriptor)
             self._descriptor = None
+            self._close()
