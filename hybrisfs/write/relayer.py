@@ -404,7 +404,7 @@ class Uploads:
             return (
                 wait_for(lambda tx: not self._fs.changes.unsigned_up_to(target))
                 and wait_for(lambda tx: not self.unplaced.is_left(tx, newest))
-                and wait_for(lambda tx: not self._is_unpacked(tx, newest))
+                and wait_for(self._packed_so_far())
                 # What is written here can be read by nobody who lacks what it depends on.
                 and wait_for(lambda tx: not self._relayer.unshipped_authors(tx, others))
                 and wait_for(self._shipped_so_far())
@@ -429,10 +429,17 @@ class Uploads:
         names = [one.name for one in members if one.device in lacking]
         return MachinesOnly(found.files, found.size, names)
 
-    def _is_unpacked(self, tx: Transaction, newest: int) -> bool:
-        """Whether a chunk up to that number, those taken over included, has yet to be uploaded."""
-        first = first_pending(tx, but=tx.chunks.lost)
-        return first is not None and first <= newest
+    def _packed_so_far(self) -> Callable[[Transaction], bool]:
+        """Tells whether the clouds hold all chunks that there are now, those taken over and those for which
+        the log does not wait included."""
+        with self._fs.state.transaction() as tx:
+            newest = tx.chunks.newest()
+
+        def packed(tx: Transaction) -> bool:
+            first = first_pending(tx, but=tx.chunks.lost)
+            return first is None or first > newest
+
+        return packed
 
     def _lacking_bytes(self, tx: Transaction) -> int:
         return self.pending_bytes(tx) + self.unplaced.count(tx).size

@@ -58,6 +58,22 @@ def test_a_letter_is_on_the_clouds_before_a_film(rig: Rig) -> None:
     check_accounts(rig, [])
 
 
+def test_sync_waits_for_all_bytes(rig: Rig) -> None:
+    """Also for those that were in no chunk yet when it began."""
+    rig.make(b"film", LARGE)
+    log, rounds = Log(rig), 0
+
+    def work(done: int, total: int) -> None:
+        nonlocal rounds
+        rounds += 1
+        rig.publish()
+        rig.pack(deferred=rounds > 10)
+        log.ship()
+
+    assert log.uploads.wait(60.0, work)
+    assert rig.unpacked() == 0 and names(log) == {b"film"}
+
+
 def sync(rig: Rig, inode: Inode) -> None:
     rig.fs.synced(rig.tx, inode.ino)
 

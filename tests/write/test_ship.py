@@ -58,7 +58,7 @@ class Log:
         self.clouds = PutAll(self.put)
         unknown = Unknown()
         shipping = open_shipping(rig.local, rig.fetcher, rig.links, self.clouds, unknown, unknown)
-        self.shipper = shipping.shipper
+        self.shipper, self.uploads = shipping.shipper, shipping.uploads
 
     def put(self, name: str, data: bytes) -> tuple[int, ...]:
         self.before_put(name, data)
