@@ -61,6 +61,8 @@ class Chunker:
         source = _Source(self._fs, self._fetcher, snapshot, defers=self._defers(snapshot))
         fresh = [one for start, end in layout.stretches for one in self._cut_stretch(source, start, end)]
         with self._fs.state.transaction() as tx:
+            if not self._defers(snapshot):  # a program may have synced the file in between
+                tx.chunks.hurry([one.chunk for one in fresh])
             is_shown = self._show(tx, snapshot, layout, fresh)
             return self._list(tx, snapshot, _Runs(layout.kept, fresh), is_shown=is_shown)
 
@@ -101,9 +103,7 @@ class Chunker:
             )
             before = tx.chunks.newest() if source.defers else 0
             number = tx.chunks.add(CutRow(identity, len(data), segment, position, hashes))
-            if not source.defers:
-                tx.chunks.hurry([number])
-            elif number > before:
+            if source.defers and number > before:
                 tx.chunks.deferred[number] = source.ino
         return _Fresh(offset, len(data), number, identity)
 

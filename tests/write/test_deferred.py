@@ -108,6 +108,22 @@ def test_what_programs_may_rely_on_is_waited_for(
     assert b"letter" in names(log)
 
 
+def test_a_file_that_is_synced_while_it_is_cut_is_waited_for(rig: Rig) -> None:
+    film = rig.make(b"film", LARGE)
+    left = [2]
+
+    def before_a_name() -> None:
+        left[0] -= 1
+        if not left[0]:
+            sync(rig, film)
+
+    rig.namer.before = before_a_name
+    rig.publish()
+    assert left[0] < 0 and not deferred(rig)
+    rig.pack(deferred=False)
+    assert rig.unpacked() == 0
+
+
 def test_small_files_and_later_changes_are_not_deferred(rig: Rig) -> None:
     rig.make(b"small", LARGE[:9000])
     rig.publish()
