@@ -70,6 +70,7 @@ class Inode:
         "pages",
         "patience",
         "rdev",
+        "relied_on",
         "size",
         "snapshots",
         "stored",
@@ -113,6 +114,7 @@ class Inode:
         self.pages: Sequence[ContentPage] | None = None
         # Made by a program since the start, never synced, and never put in the place of another one.
         self.unsynced = False
+        self.relied_on = False  # synced, or put in the place of another one, since it was loaded
         self.snapshots = 0  # of its content that are being cut into chunks
         self.forced = False  # to be published although it is open for writing
         self.looked_up = False  # the kernel knows it and may open it without asking for a name
@@ -195,9 +197,11 @@ class InodeTable:
 
     def rely_on(self, tx: Transaction, inode: Inode) -> None:
         """What programs write from now on may rely on the bytes of this file: they are deferred no more."""
-        if inode.unsynced:
-            inode.unsynced = False
-            tx.chunks.hurry(tx.contents.chunks_of(inode.ino))
+        inode.unsynced = False
+        if not inode.relied_on:
+            inode.relied_on = True
+            if tx.chunks.deferred:  # it may have been written before it was loaded
+                tx.chunks.hurry(tx.contents.chunks_of(inode.ino))
 
     def create_root(self, uid: int, gid: int) -> Inode:
         now = self.now()

@@ -189,6 +189,20 @@ def test_after_a_start_what_the_clouds_have_heard_of_is_not_waited_for(rig: Rig)
     assert again.unpacked() == deferred(again) == 0
 
 
+def test_a_file_that_is_synced_after_a_start_is_waited_for(rig: Rig) -> None:
+    rig.make(b"film", LARGE)
+    rig.publish()
+    rig.pack(deferred=False)
+    Log(rig).ship()
+    rig.commit()
+    again = rig.reopen()
+    assert deferred(again)
+    sync(again, again.find(b"film"))
+    assert not deferred(again)
+    again.pack(deferred=False)
+    assert again.unpacked() == 0
+
+
 @pytest.mark.parametrize("how", ["synced", "shown by another"])
 def test_what_was_hurried_is_waited_for_after_a_start_too(rig: Rig, how: str) -> None:
     film = rig.make(b"film", LARGE)
