@@ -124,7 +124,7 @@ class Clouds:
         self.engine.put_everywhere(name, data, clouds)
         with self.ground.fs.state.transaction() as tx:
             # Also those that have acknowledged an earlier one late. Never before: they would be accused.
-            tx.segments.head_acknowledged(self.engine.holders(name), among=self.engine.numbers)
+            tx.segments.head_acknowledged(self.engine.upkeep.holders(name), among=self.engine.numbers)
 
 
 @dataclass(frozen=True)

@@ -134,7 +134,7 @@ class CloudPort:
         self._timers = environment.monotonic
         self._health = CloudHealth(environment.monotonic)
         self._no_deletion, self._no_deletion_until = "", float("-inf")
-        self._acknowledged: set[str] = set()  # of what was put to all
+        self._acknowledged: set[str] = set()  # names of objects that `put_to_all` has put
         self._workers = CloudWorkers(
             cloud.name,
             environment,

@@ -115,10 +115,6 @@ class Engine:
         """
         return writer.broadcast(self._clouds, name, data, self._f + 1, self._timing.put, clouds)
 
-    def holders(self, name: str) -> frozenset[int]:
-        """See `Upkeep.holders`."""
-        return self.upkeep.holders(name)
-
     def get_object(
         self,
         name: str,

@@ -63,7 +63,7 @@ class ChunkPlaces:
         return True
 
     def hurry(self, numbers: Iterable[int]) -> None:
-        """Something waits for these chunks, of which some may be deferred."""
+        """Something waits for these chunks. Those that are deferred are so no more."""
         found = self.deferred.keys() & numbers
         for number in found:
             del self.deferred[number]

@@ -223,7 +223,7 @@ class Database:
         )
 
     def record(self, record: Record) -> bool:
-        """Note in the redo log what has changed since the last record; False when there is no room."""
+        """Write the changes since the last record to the redo log; False when it has no room."""
         if not self.redo.append(record):
             return False
         self._end_record()

@@ -12,12 +12,12 @@ after the other from the beginning on:
     rows    u32    length of the rows
     bytes   u32    length of the bytes
     rows           MessagePack: a map
-    bytes          what was written to journal segments, one range after the other
+    bytes          the written ranges of journal segments, one after the other
     hash    32     BLAKE3 with the nonce as key, of the hash of the record before it and all of the above
 
 Integers are big-endian. The nonce is 32 random bytes in `meta` of the database, under `redo`; every commit
-changes it. The first record follows a hash of zeros. So a record counts only on top of the very commit, and
-behind the very record, that it was written after; what is left of others ends the log. The rows:
+changes it. The first record follows a hash of zeros. So a record counts only after the commit and the record
+that stood before it when it was written. The log ends at the first record that does not count. The rows:
 
     format  1
     nodes   rows of `node`, to be put there

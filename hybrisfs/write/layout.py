@@ -6,8 +6,8 @@ for a device without the file, a piece to fetch. So a part of the file is cut ag
 
 * when a stretch of `ChunkLimits.size` is made of more than `ChunkLimits.parts` parts. So a log that grows by
   blocks of 4 KiB uploads each byte some four times;
-* when the file shows less than a quarter of a chunk. So what the clouds keep is at most four times what the
-  file shows, and what is cut again is a third of what was written before;
+* when the file shows less than a quarter of a chunk. So the clouds keep at most four times the bytes that the
+  file shows, and a program has written three times the bytes that are cut again;
 * when the file is small.
 
 Bytes that are not on this device are never asked for: what touches them stays as it is.

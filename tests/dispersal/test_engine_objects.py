@@ -128,18 +128,18 @@ def test_put_everywhere_reaches_all_and_needs_f_plus_one() -> None:
 def test_who_has_acknowledged_an_object_that_all_are_to_hold() -> None:
     """`put_everywhere` does not wait for a slow cloud."""
     with Cluster(1, 1, 3, replace(HASTY, put=1000.0)) as cluster:
-        assert cluster.engine.holders("head") == frozenset()
+        assert cluster.engine.upkeep.holders("head") == frozenset()
         late = cluster.stores[2]
         cluster.behave("hang", 2)
         cluster.engine.put_everywhere("head", b"good")
         assert late.hanging.acquire(timeout=PATIENCE)
-        assert cluster.engine.holders("head") == {0, 1}
+        assert cluster.engine.upkeep.holders("head") == {0, 1}
         late.released.set()
         assert sorted(cluster.engine.put_object("head", b"good", 3)) == [0, 1, 2]  # after that which was late
-        assert cluster.engine.holders("head") == {0, 1, 2}
+        assert cluster.engine.upkeep.holders("head") == {0, 1, 2}
         cluster.behave("full", 2)
         cluster.engine.put_everywhere("head", b"later")
-        assert cluster.engine.holders("head") == {0, 1, 2}  # it has to have the earlier one
+        assert cluster.engine.upkeep.holders("head") == {0, 1, 2}  # it has to have the earlier one
 
 
 def test_a_cloud_is_accused_of_the_loss_of_what_it_acknowledged_only() -> None:
