@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -20,7 +19,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.corpus import cache_directory, write_random_files
+from benchmarks.corpus import work_folder, write_random_files
 from benchmarks.joining import wait_for_checkpoint
 from benchmarks.pages import Page, Section
 from benchmarks.processes import cpu_seconds
@@ -151,12 +150,8 @@ def main(argv: list[str] | None = None) -> None:
     if options.rounds < 1:
         parser.error("at least one round")
     console = terminal()
-    cache_directory().mkdir(parents=True, exist_ok=True)
-    root = Path(tempfile.mkdtemp(prefix="work-cold-", dir=cache_directory()))
-    try:
+    with work_folder("cold") as root:
         page = run(root, options.files, options.rounds, console)
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
     page.show(console)
     for path in page.write(options.results):
         console.print(f"wrote {path}")

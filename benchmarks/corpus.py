@@ -10,10 +10,12 @@ import os
 import random
 import shutil
 import subprocess
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["cache_directory", "git_repository", "source_tree", "write_random_files"]
+__all__ = ["cache_directory", "git_repository", "source_tree", "work_folder", "write_random_files"]
 
 _GENERATION = 1
 """Part of the cached names: raise it when anything below changes what is generated."""
@@ -70,6 +72,17 @@ def write_random_files(folder: Path, files: int) -> int:
         (parent / f"file-{number:05}").write_bytes(source.randbytes(size))
         total += size
     return total
+
+
+@contextmanager
+def work_folder(name: str) -> Iterator[Path]:
+    """An empty folder for a benchmark, on the disk of the corpora. It is removed at the end."""
+    cache_directory().mkdir(parents=True, exist_ok=True)
+    root = Path(tempfile.mkdtemp(prefix=f"work-{name}-", dir=cache_directory()))
+    try:
+        yield root
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
 
 
 def _cached(name: str, make: Callable[[Path], None]) -> Path:

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +22,7 @@ from typing import get_args
 from rich.console import Console
 
 from backends.file import FileStore
-from benchmarks.corpus import cache_directory
+from benchmarks.corpus import work_folder
 from benchmarks.dispersed import Dispersed
 from benchmarks.pages import Page, Section
 from benchmarks.report import RESULTS, terminal
@@ -228,13 +226,9 @@ def main(argv: list[str] | None = None) -> None:
     )
     options = parser.parse_args(argv)
     console, prices = terminal(), load_prices()
-    cache_directory().mkdir(parents=True, exist_ok=True)
-    root = Path(tempfile.mkdtemp(prefix="work-cost-", dir=cache_directory()))
-    try:
+    with work_folder("cost") as root:
         table = table_1(root / "table")
         idle = measure_idle(root / "idle", options.hours, options.settle, options.speed, console)
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
     page = Page("cost", [_bill_section(size, systems, prices) for size, systems in table.items()])
     sections, page.targets = _idle_sections(idle, prices)
     page.sections += sections

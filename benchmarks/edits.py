@@ -15,7 +15,6 @@ import random
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -23,7 +22,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.corpus import cache_directory
+from benchmarks.corpus import work_folder
 from benchmarks.pages import Page, Section
 from benchmarks.processes import cpu_seconds
 from benchmarks.report import RESULTS, significant, terminal
@@ -251,12 +250,8 @@ def main(argv: list[str] | None = None) -> None:
     )
     options = parser.parse_args(argv)
     console = terminal()
-    cache_directory().mkdir(parents=True, exist_ok=True)
-    root = Path(tempfile.mkdtemp(prefix="work-edits-", dir=cache_directory()))
-    try:
+    with work_folder("edits") as root:
         page = run(root, options.mib * _MIB, options.commits, console)
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
     page.show(console)
     for path in page.write(options.results):
         console.print(f"wrote {path}")

@@ -13,17 +13,15 @@ import json
 import shutil
 import signal
 import statistics
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Final
 
 from playwright.sync_api import sync_playwright
 
-from benchmarks.corpus import cache_directory
+from benchmarks.corpus import work_folder
 from benchmarks.million import fill
 from benchmarks.pages import Page, Section
 from benchmarks.processes import cpu_seconds, peak_rss_mib, rss_mib
@@ -130,13 +128,8 @@ def main(argv: list[str] | None = None) -> None:
     options = parser.parse_args(argv)
     if shutil.which("chromium") is None:
         raise SystemExit("benchmarks.idle needs chromium")
-    cache_directory().mkdir(parents=True, exist_ok=True)
-    root = Path(tempfile.mkdtemp(prefix="work-idle-", dir=cache_directory()))
-    try:
-        with Device(root) as device:
-            page = _page(measure(device, options.files, options.seconds))
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
+    with work_folder("idle") as root, Device(root) as device:
+        page = _page(measure(device, options.files, options.seconds))
     page.show(terminal())
     page.write(RESULTS)
 

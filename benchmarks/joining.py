@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import subprocess
-import tempfile
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
-from benchmarks.corpus import cache_directory
+from benchmarks.corpus import work_folder
 from benchmarks.million import fill
 from benchmarks.report import RESULTS, machine, significant, terminal
 from benchmarks.targets import Target
@@ -93,9 +90,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.joining", description=__doc__)
     parser.add_argument("--files", type=int, default=_FULL_SIZE, metavar="N", help="files in the volume")
     options = parser.parse_args(argv)
-    cache_directory().mkdir(parents=True, exist_ok=True)
-    root = Path(tempfile.mkdtemp(prefix="work-joining-", dir=cache_directory()))
-    try:
+    with work_folder("joining") as root:
         for name in ("one", "other"):
             (root / name).mkdir()
         # Installed, the program is compiled; the first device's start does that here.
@@ -105,8 +100,6 @@ def main(argv: list[str] | None = None) -> None:
             Device(root / "other", variables=variables) as other,
         ):
             figures = measure(one, other, max(1, options.files // _FILES_PER_FOLDER))
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
     rows = [
         ("`device join` and mount", significant(figures.mounted)),
         (f"all names of {figures.files:,} files are there", significant(figures.named)),

@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -20,7 +19,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.corpus import cache_directory, write_random_files
+from benchmarks.corpus import work_folder, write_random_files
 from benchmarks.pages import Page, Section
 from benchmarks.processes import cpu_seconds
 from benchmarks.report import RESULTS, significant, terminal
@@ -150,12 +149,8 @@ def main(argv: list[str] | None = None) -> None:
     )
     options = parser.parse_args(argv)
     console = terminal()
-    cache_directory().mkdir(parents=True, exist_ok=True)
-    root = Path(tempfile.mkdtemp(prefix="work-upload-", dir=cache_directory()))
-    try:
+    with work_folder("upload") as root:
         page = run(root, options.files, console)
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
     page.show(console)
     for path in page.write(options.results):
         console.print(f"wrote {path}")
