@@ -118,8 +118,8 @@ class Saving:
         draft = path.with_name(f".file.{who}.tmp")
         self._write(draft, after)
         draft.rename(path)
+        self._note(who, "saved", before, after)  # the other may move the folder before it is synced
         _sync_folder(path.parent)
-        self._note(who, "saved", before, after)
 
     def _save_with_backup(self, path: Path, who: str) -> None:
         """As vim does."""
