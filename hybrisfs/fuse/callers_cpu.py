@@ -10,6 +10,9 @@ idle (`sched_idle_cpu` in kernel/sched/fair.c). So
 * the loop moves to the CPU of its caller, without being bound to it,
 * and it is SCHED_IDLE while it sends an answer: the caller goes on there at once, and the loop after it.
 
+A caller and a loop that stay together are looked at ever less often. So are those that Linux parts each time,
+as it does when the loop waits for a disk whose interrupts come to another CPU: a move costs 30 us.
+
 The price: if the caller then computes, or others want that CPU, the loop waits for its turn, some
 milliseconds. When that was long, it rests from all this for a while. To leave SCHED_IDLE takes CAP_SYS_NICE
 or an RLIMIT_NICE of 20 (sched(7)): root has it, an ordinary user has not, unless an administrator gives it.
@@ -30,7 +33,9 @@ __all__ = ["CallersCpu", "LinuxScheduler", "Scheduler"]
 
 _log = logging.getLogger(__name__)
 
-_EVERY: Final = 16  # requests; to look where a caller is takes some 20 us
+_OFTEN: Final = 16  # requests; to look where a caller is takes some 20 us
+_SELDOM_TOGETHER: Final = 128
+_SELDOM_APART: Final = 1024
 _LONGEST: Final = 0.005  # seconds that an answer may take to send
 _REST: Final = 1.0  # seconds, after one that took longer
 _PROCESSOR: Final = 36  # in /proc/PID/stat, counted from the state on: proc(5)
@@ -58,13 +63,15 @@ class Scheduler(Protocol):
 class CallersCpu:
     """Where the loop runs. All methods are for the loop's thread."""
 
-    __slots__ = ("_began", "_clock", "_count", "_rests_until", "_scheduler", "is_shared")
+    __slots__ = ("_began", "_clock", "_count", "_every", "_moved", "_rests_until", "_scheduler", "is_shared")
 
     def __init__(self, scheduler: Scheduler | None, clock: Callable[[], float]) -> None:
         """Without a *scheduler* the loop stays wherever it is. *clock*: seconds."""
         self._scheduler = scheduler
         self._clock = clock
         self._count = 0
+        self._every = _OFTEN
+        self._moved = False  # by the last look
         self._began = 0.0
         self._rests_until = float("-inf")
         self.is_shared = False
@@ -73,22 +80,30 @@ class CallersCpu:
     def asked(self, thread: int) -> None:
         """A thread has made a request; 0: one that is not visible here."""
         self._count += 1
-        if self._count < _EVERY or self._scheduler is None:
+        if self._count < self._every or self._scheduler is None:
             return
         self._count = 0
         if not thread or self._clock() < self._rests_until:
             return
         there = self._scheduler.cpu_of(thread)
         self.is_shared = there is not None
-        if there is not None and there != self._scheduler.cpu():
-            try:
-                self._scheduler.move(there)
-            except OSError:  # it is a CPU that this process must not use
-                self.is_shared = False
+        if there is None:
+            return
+        if there == self._scheduler.cpu():
+            self._every, self._moved = min(2 * self._every, _SELDOM_TOGETHER), False
+            return
+        self._every = min(2 * self._every, _SELDOM_APART) if self._moved else _OFTEN
+        self._moved = True
+        try:
+            self._scheduler.move(there)
+        except OSError:  # it is a CPU that this process must not use
+            self.is_shared = False
 
     def slept(self) -> None:
         """The loop has waited for a request, and may have woken elsewhere."""
         self.is_shared = False
+        if not self._moved:
+            self._every = _OFTEN
 
     def begin_to_send(self) -> None:
         """An answer is about to be sent."""

@@ -160,6 +160,34 @@ def test_after_a_sleep_it_may_be_elsewhere() -> None:
     assert (machine.here, cpu.is_shared) == (1, True)
 
 
+def test_it_moves_ever_less_often_while_it_is_parted_from_its_caller_each_time() -> None:
+    machine = Machine()
+    cpu = CallersCpu(machine, machine.clock)
+    moves = 0
+    for _ in range(10_000):
+        serve(cpu, 1)
+        moves += machine.here
+        machine.here = 0  # as when it has waited for a disk
+    assert moves == machine.looks < 20
+    machine.here = 1
+    serve(cpu, 1024)
+    machine.here = 0
+    serve(cpu, 128)
+    assert machine.here == 1
+
+
+def test_it_looks_ever_less_often_while_it_is_with_its_caller_until_it_sleeps() -> None:
+    machine = Machine()
+    cpu = CallersCpu(machine, machine.clock)
+    serve(cpu, 10_000)
+    assert machine.looks < 100
+    machine.here = 0
+    cpu.slept()
+    looks = machine.looks
+    serve(cpu)
+    assert (machine.here, machine.looks) == (1, looks + 1)
+
+
 def test_when_an_answer_took_long_to_send_it_rests() -> None:
     machine = Machine()
     cpu = CallersCpu(machine, machine.clock)
