@@ -20,6 +20,7 @@ __all__ = [
     "complete_files",
     "complete_mounts",
     "complete_volumes",
+    "make_option",
     "mounted_place",
     "volume_argument",
     "volume_option",
@@ -79,6 +80,12 @@ volume_argument: Final[Callable[[_Function], _Function]] = click.argument(
     "name", metavar="VOLUME", shell_complete=complete_volumes
 )
 """The volume, which has to be named."""
+
+make_option: Final[Callable[[_Function], _Function]] = click.option(
+    "--make",
+    is_flag=True,
+    help="Make a file:// folder also when its parent is not there, or no disk is mounted.",
+)
 
 volume_option: Final[Callable[[_Function], _Function]] = click.option(
     "--volume",

@@ -1,4 +1,4 @@
-"""hybrisfs cloud list, login, test, add, retain, adopt, drain, remove, replace"""
+"""hybrisfs cloud list, login, test, add, rename, retain, adopt, drain, remove, replace"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from cli.arguments import complete_volumes, volume_option
+from cli.arguments import complete_volumes, make_option, volume_option
 from cli.output import (
     columns,
     describe_retention,
@@ -19,6 +19,7 @@ from cli.output import (
     show,
     shown,
     size,
+    warned,
 )
 from cli.secrets import ask_secrets, read_secrets
 from hybrisfs.api.clouds import (
@@ -28,6 +29,7 @@ from hybrisfs.api.clouds import (
     CloudDrainRequest,
     CloudListRequest,
     CloudRemoveRequest,
+    CloudRenameRequest,
     CloudReplaceRequest,
     CloudRetainRequest,
     Clouds,
@@ -41,7 +43,7 @@ from hybrisfs.api.clouds import (
     Waited,
 )
 from hybrisfs.api.request import message_of
-from hybrisfs.api.volumes import PlaceSecretsRequest, PlaceTryRequest, TriedPlace
+from hybrisfs.api.volumes import PlaceSecretsRequest, PlaceTryRequest, TriedPlace, VolumeListRequest
 from hybrisfs.client import Client
 
 _NOT_YET: Final = 3
@@ -61,7 +63,7 @@ def _days(context: click.Context, option: click.Parameter, value: str | None) ->
 
 @click.group()
 def cloud() -> None:
-    """List, log in to, test, add, protect, adopt, drain, remove and replace the clouds of a volume.
+    """List, log in to, test, add, rename, protect, adopt, drain, remove and replace the clouds of a volume.
 
     A cloud is named by its name or its URL. What a cloud holds moves in the background, also when the
     daemon is stopped and started in between.
@@ -101,23 +103,29 @@ def _table(facts: Clouds) -> Iterator[str]:
     for one in facts.clouds:
         for why in filter(None, (one.reason, one.trouble)):
             yield f"{shown(one.name)}: {shown(why)}"
+    yield from warned(facts.warnings)
 
 
 @cloud.command(
     epilog="\b\nExamples:\n  hybrisfs cloud test nas\n  hybrisfs cloud test s3://bucket/folder?region=eu-west-1"
 )
 @click.argument("cloud_name", metavar="CLOUD")
+@make_option
 @volume_option
 @json_option
-def test(cloud_name: str, name: str | None, as_json: bool) -> None:
+def test(cloud_name: str, make: bool, name: str | None, as_json: bool) -> None:
     """Put, get and delete a small object on CLOUD, which may be a URL that the volume does not use.
 
     Its folder or bucket is made if it is not there. It is tried as well whether the cloud keeps what is
     deleted and overwritten, and whether the credentials of this machine could destroy that: then so could
-    somebody who stole it.
+    somebody who stole it. A URL can be tried without any volume, but for that.
     """
     with Client.connect() as client:
-        facts = client.call(CloudTestRequest(name=name, cloud=cloud_name))
+        facts: TestedCloud | TriedPlace
+        if name is None and "://" in cloud_name and len(client.call(VolumeListRequest()).volumes) != 1:
+            facts = client.call(PlaceTryRequest(cloud_name, make=make or None))
+        else:
+            facts = client.call(CloudTestRequest(name=name, cloud=cloud_name, make=make or None))
     show(facts, as_json, _describe_test)
 
 
@@ -160,6 +168,7 @@ def login(url: str, source: str | None, as_json: bool) -> None:
 def _describe_test(facts: TestedCloud | TriedPlace) -> Iterator[str]:
     yield f"{shown(facts.cloud)} works:"
     yield from columns([[what, f"{seconds * 1000:.1f} ms"] for what, seconds in facts.seconds.items()])
+    yield from warned(facts.warnings if isinstance(facts, TestedCloud) else [])
     if isinstance(facts, TriedPlace) or facts.retention is None:
         return
     found = facts.retention
@@ -196,16 +205,20 @@ Examples:
     metavar="TIME",
     help="Have it keep what is deleted for so long: see cloud retain.",
 )
+@make_option
 @volume_option
 @json_option
-def add(url: str, cloud_name: str | None, days: int | None, name: str | None, as_json: bool) -> None:
+def add(
+    url: str, cloud_name: str | None, days: int | None, make: bool, name: str | None, as_json: bool
+) -> None:
     """Let the volume use one more cloud, on all devices.
 
     It is tested first, and must not hold another volume. What is written from now on may go there. Other
     devices need credentials of their own for it.
     """
     with Client.connect() as client:
-        facts = client.call(CloudAddRequest(name=name, url=url, cloud_name=cloud_name, days=days))
+        asked = CloudAddRequest(name=name, url=url, cloud_name=cloud_name, days=days, make=make or None)
+        facts = client.call(asked)
     show(facts, as_json, _describe_added)
 
 
@@ -213,6 +226,19 @@ def _describe_added(facts: AddedCloud) -> Iterator[str]:
     yield f"{shown(facts.name)} uses the cloud {shown(facts.cloud)} now."
     if facts.retention:
         yield from _describe_kept(facts.retention, facts.note or "")
+    yield from warned(facts.warnings)
+
+
+@cloud.command(epilog="\b\nExample:\n  hybrisfs cloud rename hy-2 hetzner")
+@click.argument("cloud_name", metavar="CLOUD")
+@click.argument("new_name", metavar="NEW")
+@volume_option
+@json_option
+def rename(cloud_name: str, new_name: str, name: str | None, as_json: bool) -> None:
+    """Call CLOUD something else, on all machines."""
+    with Client.connect() as client:
+        facts = client.call(CloudRenameRequest(name=name, cloud=cloud_name, new_name=new_name))
+    show(facts, as_json, lambda facts: [f"{shown(facts.name)} calls it {shown(facts.cloud)} now."])
 
 
 @cloud.command(
@@ -297,17 +323,27 @@ def remove(cloud_name: str, wait: bool, timeout: float | None, name: str | None,
 @cloud.command(epilog="\b\nExample:\n  hybrisfs cloud replace old-disk file:///mnt/new/photos --wait")
 @click.argument("cloud_name", metavar="OLD")
 @click.argument("url", metavar="NEW_URL")
+@click.option("--name", "new_name", help="What the new cloud is to be called. Default: the end of its URL.")
+@make_option
 @_waits
 @volume_option
 @json_option
 def replace(
-    cloud_name: str, url: str, wait: bool, timeout: float | None, name: str | None, as_json: bool
+    cloud_name: str,
+    url: str,
+    new_name: str | None,
+    make: bool,
+    wait: bool,
+    timeout: float | None,
+    name: str | None,
+    as_json: bool,
 ) -> int:
     """Use the cloud at NEW_URL instead of OLD: hybrisfs cloud add, then hybrisfs cloud drain.
 
     The exit code is 3 when that is not done in time.
     """
-    return _leave(CloudReplaceRequest(name=name, cloud=cloud_name, url=url), wait, timeout, as_json)
+    asked = CloudReplaceRequest(name=name, cloud=cloud_name, url=url, cloud_name=new_name, make=make or None)
+    return _leave(asked, wait, timeout, as_json)
 
 
 def _leave(
@@ -334,6 +370,8 @@ def _explain(facts: NamedCloud, waited: Waited, wait: bool) -> None:
     cloud_name = shown(facts.cloud)
     if isinstance(facts, ReplacedCloud):
         click.echo(f"{shown(facts.name)} uses the cloud {shown(facts.added)} now.")
+        for line in warned(facts.warnings):
+            click.echo(line)
     if waited.done:
         click.echo(f"{shown(facts.name)} does not need the cloud {cloud_name} any more.")
     elif waited.trouble:

@@ -30,6 +30,7 @@ __all__ = [
     "show",
     "shown",
     "size",
+    "warned",
 ]
 
 _Facts = TypeVar("_Facts")
@@ -89,6 +90,11 @@ def describe_machines_only(facts: MachinesOnly) -> str:
         return f"{some}."
     have = "has" if len(names) == 1 else "have"
     return f"{some}: {' and '.join(names)} {have} yet to put {them} on the clouds."
+
+
+def warned(warnings: Sequence[str]) -> list[str]:
+    """Lines with what a person should know."""
+    return [click.style(f"Note: {shown(one)}.", fg="yellow") for one in warnings]
 
 
 def columns(rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:

@@ -8,11 +8,12 @@ from urllib.parse import unquote, urlsplit
 
 import click
 
-from cli.arguments import complete_directories
+from cli.arguments import complete_directories, make_option
 from cli.device import invite as invite_device
-from cli.output import columns, count, json_option, print_json, quoted, shown
+from cli.output import columns, count, json_option, print_json, quoted, shown, warned
 from cli.recovery import describe_kit, make_kit, write_page
 from cli.secrets import ask_secrets
+from hybrisfs.api.clouds import named_url
 from hybrisfs.api.request import message_of
 from hybrisfs.api.volumes import (
     MountRequest,
@@ -41,7 +42,14 @@ Examples:
 @click.option(
     "--folder", metavar="DIR", shell_complete=complete_directories, help="Where it is to be mounted."
 )
-@click.option("--cloud", "clouds", metavar="URL", multiple=True, help="A cloud; give it once for each.")
+@click.option(
+    "--cloud",
+    "clouds",
+    metavar="[NAME=]URL",
+    multiple=True,
+    help="A cloud, and what it is to be called; give it once for each.",
+)
+@make_option
 @click.option("--try", "trial", is_flag=True, help="Three folders on this disk play the clouds.")
 @click.option("-f", "f", type=click.IntRange(min=0), help="How many clouds may fail or lie.")
 @click.option(
@@ -58,6 +66,7 @@ def setup(
     name: str | None,
     folder: str | None,
     clouds: tuple[str, ...],
+    make: bool,
     trial: bool,
     f: int | None,
     kit: Path | None,
@@ -77,18 +86,22 @@ def setup(
         raise click.UsageError("with --json, use hybrisfs device invite --json")
     if trial and clouds:
         raise click.UsageError("--try and --cloud exclude each other")
-    steps = _Steps(ask=sys.stdin.isatty() and not as_json)
+    steps = _Steps(ask=sys.stdin.isatty() and not as_json, make=make)
     name = steps.name(name)
     folder = steps.folder(name, folder)
     urls = steps.clouds(name, clouds, trial)
     f = steps.faults(len(urls), f)
     with Client.connect() as client:
-        made = client.call(VolumeCreateRequest(name, urls, f)).volume
+        asked = VolumeCreateRequest(name, urls, f, make=make or trial or None)
+        created = client.call(asked)
+        made = created.volume
         place = str(Path(folder).expanduser().absolute())
         mounted = client.call(MountRequest(name, place))
     facts: Message = {"volume": message_of(made), "mountpoint": mounted.mountpoint}
     if not as_json:
         _explain(made, mounted.mountpoint)
+        for line in warned(created.warnings):
+            click.echo(line)
     page = kit if kit is not None or no_kit else steps.kit_page(name, trial)
     if page is not None:
         facts["recovery"] = _make_kit(name, page, as_json)
@@ -105,8 +118,9 @@ def setup(
 class _Steps:
     """The questions, one method each; what was given is not asked for."""
 
-    def __init__(self, *, ask: bool) -> None:
+    def __init__(self, *, ask: bool, make: bool) -> None:
         self._ask = ask
+        self._make = make
 
     def name(self, given: str | None) -> str:
         if given is not None or not self._ask:
@@ -213,15 +227,16 @@ class _Steps:
             return False
         return True
 
-    def _try_out(self, url: str) -> None:
+    def _try_out(self, cloud: str) -> None:
         """Put, get and delete a small object, with secrets that are asked for if there are none yet."""
+        _, url = named_url(cloud)
         with Client.connect() as client:
             facts = client.call(PlaceSecretsRequest(url))
             secrets = None
             if self._ask and facts.secrets and not facts.known:
                 click.echo(f"  What does {shown(urlsplit(facts.cloud).netloc)} know you by?", err=True)
                 secrets = ask_secrets(facts.secrets) or None
-            tried = client.call(PlaceTryRequest(url, secrets))
+            tried = client.call(PlaceTryRequest(url, secrets, self._make or None))
         if self._ask:
             longest = max(tried.seconds.values())
             click.echo(f"  It works: no request took longer than {longest * 1000:.0f} ms.", err=True)

@@ -8,12 +8,12 @@ from typing import Final
 import click
 from msgspec import UNSET
 
-from cli.arguments import complete_volumes
-from cli.output import columns, count, json_option, print_json, progress_bar, quoted, show, shown
+from cli.arguments import complete_volumes, make_option
+from cli.output import columns, count, json_option, print_json, progress_bar, quoted, show, shown, warned
 from hybrisfs.api.clouds import Redundancy, RedundancyRequest, RedundancyWaitRequest, Waited
 from hybrisfs.api.request import message_of
 from hybrisfs.api.volumes import (
-    MadeVolume,
+    CreatedVolume,
     RebuiltVolume,
     VolumeCreateRequest,
     VolumeListRequest,
@@ -35,13 +35,19 @@ def volume() -> None:
 @volume.command(
     epilog="""\b
 Example:
-  hybrisfs volume create photos --cloud file:///mnt/usb/photos \\
-    --cloud file:///mnt/nas/photos --cloud file:///srv/photos -f 1 -k 1"""
+  hybrisfs volume create photos --cloud usb=file:///mnt/usb/photos \\
+    --cloud nas=file:///mnt/nas/photos --cloud file:///srv/photos -f 1 -k 1"""
 )
 @click.argument("name")
 @click.option(
-    "--cloud", "clouds", metavar="URL", multiple=True, required=True, help="A cloud; give it once for each."
+    "--cloud",
+    "clouds",
+    metavar="[NAME=]URL",
+    multiple=True,
+    required=True,
+    help="A cloud, and what it is to be called; give it once for each.",
 )
+@make_option
 @click.option(
     "-f", "f", type=click.IntRange(min=0), help="How many clouds may fail or lie. Default: 1, if there are 3."
 )
@@ -58,7 +64,13 @@ Example:
 )
 @json_option
 def create(
-    name: str, clouds: tuple[str, ...], f: int | None, k: int | None, evict_liars: bool, as_json: bool
+    name: str,
+    clouds: tuple[str, ...],
+    make: bool,
+    f: int | None,
+    k: int | None,
+    evict_liars: bool,
+    as_json: bool,
 ) -> None:
     """Create the volume NAME over the clouds with the given URLs.
 
@@ -66,17 +78,18 @@ def create(
     the data. That takes 2f+k clouds or more. Less than 1 MiB at a time is always kept as f+1 whole copies.
     """
     with Client.connect() as client:
-        asked = VolumeCreateRequest(name, list(clouds), f, k, evict_liars or None)
+        asked = VolumeCreateRequest(name, list(clouds), f, k, evict_liars or None, make or None)
         facts = client.call(asked)
     show(facts, as_json, _describe_made)
 
 
-def _describe_made(facts: MadeVolume) -> Iterator[str]:
+def _describe_made(facts: CreatedVolume) -> Iterator[str]:
     made = facts.volume
     yield (
         f"Created the volume {shown(made.name)} over {count(len(made.clouds), 'cloud')}: everything is "
         f"kept on {made.f + made.k} of them, {_tolerance(made.f, made.k)}."
     )
+    yield from warned(facts.warnings)
     yield f"Next: hybrisfs mount {quoted(made.name)} DIR"
 
 

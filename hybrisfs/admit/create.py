@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Sequence
-from pathlib import PurePosixPath
 from typing import Final
-from urllib.parse import unquote, urlsplit
 
 from backends.credentials import Credentials, CredentialStore
 from backends.errors import StoreError
 from backends.registry import open_store
 from backends.store import Store
+from hybrisfs.api.clouds import named_url
 from hybrisfs.environment import SYSTEM, make_directory, sync_directory
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
@@ -20,6 +19,8 @@ from hybrisfs.keys import VolumeKeys
 from hybrisfs.registers.node_id import new_volume_id
 from hybrisfs.settings.config import CloudConfig, VolumeConfig, choose_redundancy
 from hybrisfs.state.database import Database
+from hybrisfs.stores.cloud_names import name_clouds
+from hybrisfs.stores.new_folder import require_ready
 from hybrisfs.stores.own_places import MARKER_NAME, OwnPlaces, marker
 from hybrisfs.stores.tryout import unusable
 
@@ -37,15 +38,27 @@ JOURNAL_FOLDER: Final = "journal"
 KEYS_FILE: Final = "keys.json"
 
 
-def create_volume(home: Home, name: str, clouds: Sequence[str], f: int | None, k: int | None) -> VolumeConfig:
-    """Make the volume *name* over the clouds with these URLs. Raises HybrisError, leaving nothing behind."""
+def create_volume(
+    home: Home, name: str, clouds: Sequence[str], f: int | None, k: int | None, *, make: bool = False
+) -> VolumeConfig:
+    """Make the volume *name* over *clouds*: their URLs, each behind "NAME=" if it is to have that name. Local
+    folders whose disk is not there are made only when a person says *make*.
+
+    Raises HybrisError, leaving nothing behind.
+    """
     home.prepare()
     if (home.volume_config(name) / "volume.json").exists():
         raise UsageError(f"there is a volume {name!r} already", "", "Choose another name.")
-    if len(set(clouds)) != len(clouds):
+    named = [named_url(cloud) for cloud in clouds]
+    urls = [url for _, url in named]
+    if len(set(urls)) != len(urls):
         raise UsageError("a cloud is named twice", "two shares on one cloud would be lost together")
     f, k = choose_redundancy(len(clouds), f, k)
-    config = VolumeConfig(name, new_volume_id(), f, k, _name_clouds(clouds))
+    names = name_clouds(named)
+    for url in urls:
+        require_ready(url, make=make)
+    numbered = (CloudConfig(number, *one) for number, one in enumerate(zip(names, urls, strict=True)))
+    config = VolumeConfig(name, new_volume_id(), f, k, tuple(numbered))
     state = home.volume_state(name)
     if state.exists():
         raise HybrisError(
@@ -96,21 +109,3 @@ def _undo(marked: Sequence[Store]) -> None:
             store.delete(MARKER_NAME)
         except StoreError as error:
             log.warning("the marker of a volume that was not created stays behind: %s", error)
-
-
-def _name_clouds(urls: Sequence[str]) -> tuple[CloudConfig, ...]:
-    """Short names from the URLs, made different where they are not."""
-    names: list[str] = []
-    for url in urls:
-        try:
-            parts = urlsplit(url)
-        except ValueError as error:
-            raise UsageError(f"{url} is not the URL of a cloud", str(error)) from error
-        short = PurePosixPath(unquote(parts.path)).name or parts.netloc or parts.scheme or "cloud"
-        count = 2
-        name = short
-        while name in names:
-            name = f"{short}-{count}"
-            count += 1
-        names.append(name)
-    return tuple(CloudConfig(number, names[number], url) for number, url in enumerate(urls))

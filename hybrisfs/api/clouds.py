@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from hybrisfs.api.request import LongRequest, Moved, Record, Request, Seconds, Text
@@ -16,6 +17,7 @@ __all__ = [
     "CloudDrainRequest",
     "CloudListRequest",
     "CloudRemoveRequest",
+    "CloudRenameRequest",
     "CloudReplaceRequest",
     "CloudRetainRequest",
     "CloudStatus",
@@ -31,7 +33,14 @@ __all__ = [
     "Retention",
     "TestedCloud",
     "Waited",
+    "named_url",
 ]
+
+
+def named_url(text: str) -> tuple[str | None, str]:
+    """The name and the URL of "NAME=URL"; no name where there is only a URL, which may have a "=", too."""
+    name, equals, url = text.partition("=")
+    return (name, url) if equals and not {":", "/"}.intersection(name) else (None, text)
 
 
 class Retention(Record):
@@ -94,6 +103,8 @@ class Clouds(Record):
     name: str
     """Of the volume."""
     clouds: list[Cloud]
+    warnings: list[str] = msgspec.field(default_factory=list)
+    """Which of them may be lost together; a sentence on each group."""
 
 
 class NamedCloud(Record):
@@ -111,6 +122,8 @@ class TestedCloud(NamedCloud):
     seconds: dict[str, float]
     """How long each request took, by its name."""
     retention: Retention | None
+    warnings: list[str] = msgspec.field(default_factory=list)
+    """Which clouds it may be lost together with; a sentence on each group."""
 
 
 class KeptCloud(NamedCloud):
@@ -124,6 +137,8 @@ class KeptCloud(NamedCloud):
 class AddedCloud(NamedCloud):
     """A new cloud; with the facts of `KeptCloud` if its retention was set."""
 
+    warnings: list[str] = msgspec.field(default_factory=list)
+    """See `TestedCloud`."""
     note: str | UnsetType = UNSET
     retention: Retention | UnsetType | None = UNSET
 
@@ -133,6 +148,8 @@ class ReplacedCloud(NamedCloud):
 
     added: str
     """The name of that one."""
+    warnings: list[str] = msgspec.field(default_factory=list)
+    """See `TestedCloud`."""
 
 
 class Waited(Record):
@@ -180,6 +197,8 @@ class CloudTestRequest(Request[TestedCloud], kw_only=True):
     name: Text | None = None
     cloud: Text
     """Its name or URL."""
+    make: bool | None = None
+    """See `CloudAddRequest`."""
 
 
 class CloudAddRequest(Request[AddedCloud], kw_only=True):
@@ -193,6 +212,16 @@ class CloudAddRequest(Request[AddedCloud], kw_only=True):
     """The end of the URL when it is None."""
     days: int | None = None
     """For how long it is to keep deleted objects."""
+    make: bool | None = None
+    """Make a local folder also when its parent or its disk is not there."""
+
+
+class CloudRenameRequest(_CloudRequest, kw_only=True):
+    """Call a cloud otherwise, on all devices."""
+
+    command: ClassVar = "cloud rename"
+
+    new_name: Text
 
 
 class CloudRetainRequest(Request[KeptCloud], kw_only=True):
@@ -235,6 +264,10 @@ class CloudReplaceRequest(Request[ReplacedCloud], kw_only=True):
     """The name or URL of the old one."""
     url: Text
     """Of the new one."""
+    cloud_name: Text | None = None
+    """That of the new one; see `CloudAddRequest`."""
+    make: bool | None = None
+    """See `CloudAddRequest`."""
 
 
 class CloudWaitRequest(LongRequest[Waited, Moved], kw_only=True):

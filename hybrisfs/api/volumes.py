@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 from hybrisfs.api.request import Folder, LongRequest, Named, Record, Request, Step, Text, Texts
 
 __all__ = [
+    "CreatedVolume",
     "CloudUrl",
     "ListedVolume",
     "MadeVolume",
@@ -62,6 +63,13 @@ class MadeVolume(Record):
     """A volume that is new on this device."""
 
     volume: Volume
+
+
+class CreatedVolume(MadeVolume):
+    """A volume that is new everywhere."""
+
+    warnings: list[str] = msgspec.field(default_factory=list)
+    """Which of its clouds may be lost together; a sentence on each group."""
 
 
 class ListedVolume(Volume):
@@ -127,20 +135,22 @@ class QuickstartRequest(Request[Started]):
     """Where to mount it; None for the usual folder."""
 
 
-class VolumeCreateRequest(Request[MadeVolume]):
+class VolumeCreateRequest(Request[CreatedVolume]):
     """Make a volume."""
 
     command: ClassVar = "volume create"
 
     name: Text
     clouds: Texts
-    """Their URLs."""
+    """Their URLs, each behind "NAME=" if it is to have that name."""
     f: int | None = None
     """How many clouds may fail or lie; None: as many as their number allows, at most 1."""
     k: int | None = None
     """How many clouds are needed to read; None: 1."""
     evict_liars: bool | None = None
     """See `VolumeSettings`."""
+    make: bool | None = None
+    """Make local folders also where the parent or the disk is not there."""
 
 
 class VolumeListRequest(Request[Volumes]):
@@ -297,6 +307,8 @@ class PlaceTryRequest(Request[TriedPlace]):
     url: Text
     secrets: Secrets | None = None
     """None: it is asked with those that there are."""
+    make: bool | None = None
+    """Make a local folder also when its parent or its disk is not there."""
 
 
 class PlaceSuggestionsRequest(Request[Suggestions]):

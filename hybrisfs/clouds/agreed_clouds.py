@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from typing import Final, NoReturn
 
@@ -19,9 +19,10 @@ from hybrisfs.dispersal.upkeep import Upkeep, WrongObject
 from hybrisfs.environment import Environment
 from hybrisfs.merge.cloud_records import CloudRecord, CloudState, RedundancyRecord
 from hybrisfs.settings.config import MAX_CLOUDS, CloudConfig, VolumeConfig
+from hybrisfs.stores.cloud_names import unique_name
 from hybrisfs.stores.own_places import ANY_HOME, MARKER_NAME, OwnPlaces
 
-__all__ = ["agreed_config", "open_cloud", "open_engine", "reason_of", "unique_name"]
+__all__ = ["agreed_config", "open_cloud", "open_engine", "reason_of"]
 
 _LEFT: Final = (CloudState.DRAINING, CloudState.GONE)
 
@@ -62,15 +63,6 @@ def agreed_config(
         )
     f, k = (config.f, config.k) if redundancy is None else (redundancy.f, redundancy.k)
     return replace(config, clouds=tuple(clouds[:MAX_CLOUDS]), f=f, k=k, shared=True)
-
-
-def unique_name(name: str, taken: Sequence[str]) -> str:
-    """*name*, with a number behind it if need be."""
-    chosen, count = name, 2
-    while chosen in taken:
-        chosen = f"{name}-{count}"
-        count += 1
-    return chosen
 
 
 def open_engine(

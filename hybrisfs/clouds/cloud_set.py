@@ -16,7 +16,7 @@ from typing import Final
 
 from backends.credentials import CredentialStore
 from hybrisfs.admit.kits import Kits
-from hybrisfs.clouds.agreed_clouds import agreed_config, open_cloud, unique_name
+from hybrisfs.clouds.agreed_clouds import agreed_config, open_cloud
 from hybrisfs.clouds.checkpoints import Checkpoints
 from hybrisfs.clouds.drain import Drain, held_by_cloud
 from hybrisfs.clouds.maintenance import Maintenance
@@ -39,6 +39,7 @@ from hybrisfs.registers.values import Stamp
 from hybrisfs.settings.config import MAX_CLOUDS, CloudConfig, VolumeConfig
 from hybrisfs.stages import Pause, Wake
 from hybrisfs.state.state import Transaction
+from hybrisfs.stores.cloud_names import unique_name
 from hybrisfs.stores.own_places import OwnPlaces
 
 __all__ = ["CloudSet", "Job"]
@@ -244,6 +245,8 @@ class CloudSet:
                 engine.retire_cloud(number)
             for number in (after.keys() - before.keys()) | moved:
                 engine.add_cloud(open_cloud(after[number], self.credentials, self.places))
+            for number, cloud in after.items():
+                engine.rename_cloud(number, cloud.name)
             self._clouds.grants.again()
             log.info("volume %s: %d clouds, f=%d, k=%d", self._ground.name, len(after), config.f, config.k)
         closed = [one.number for one in config.clouds if not one.in_use]

@@ -7,9 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import PurePosixPath
 from typing import Final
-from urllib.parse import unquote, urlsplit
 
 from backends.address import without_secrets
 from backends.store import Store
@@ -23,7 +21,7 @@ from hybrisfs.api.clouds import (
     Retention,
     TestedCloud,
 )
-from hybrisfs.clouds.agreed_clouds import reason_of, unique_name
+from hybrisfs.clouds.agreed_clouds import reason_of
 from hybrisfs.clouds.cloud_set import CloudSet
 from hybrisfs.clouds.maintenance import Maintenance
 from hybrisfs.clouds.redundancy import RewritingState
@@ -32,7 +30,6 @@ from hybrisfs.dispersal.probe import Changed, Look
 from hybrisfs.dispersal.traffic import CloudTraffic
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.merge.cloud_records import (
-    MAX_CLOUD_NAME,
     MAX_CLOUD_URL,
     CloudRecord,
     CloudState,
@@ -40,6 +37,9 @@ from hybrisfs.merge.cloud_records import (
 )
 from hybrisfs.parts import Clouds, Writing
 from hybrisfs.settings.config import MAX_CLOUDS, choose_redundancy
+from hybrisfs.stores.cloud_names import name_clouds, require_name
+from hybrisfs.stores.fault_domains import lost_together
+from hybrisfs.stores.new_folder import require_ready
 from hybrisfs.stores.retention import Retentions, keep_deleted, stop_keeping, try_retention
 from hybrisfs.stores.tryout import (
     PROBE_LIMIT,
@@ -53,7 +53,6 @@ from hybrisfs.stores.tryout import (
 __all__ = ["CloudControl"]
 
 _LOOK_SECONDS: Final = 15.0
-_SHORT: Final = 60  # characters of a name that is made from a URL
 _SHOWN: Final = {
     CloudState.ACTIVE: "in use",
     CloudState.DRAINING: "draining",
@@ -121,14 +120,30 @@ class CloudControl:
         `Retention`."""
         return self._retentions.get(url)
 
-    def test(self, which: str) -> TestedCloud:
-        """Try out a cloud of the volume, or any other by its URL. Raises HybrisError."""
+    def warnings(self) -> list[str]:
+        """Which of the clouds may be lost together; a sentence on each group."""
+        return self._lost_together()
+
+    def _lost_together(self, *more: tuple[str, str]) -> list[str]:
+        """Which of the clouds and *more*, given by name and URL."""
+        active = [(one.name, one.url) for _, one in self._remaining() if one.state is CloudState.ACTIVE]
+        return lost_together([*active, *more], self._cloud_set.credentials)
+
+    def _warnings_of(self, name: str, url: str) -> list[str]:
+        """Which clouds a new one may be lost together with."""
+        before = self._lost_together()
+        return [one for one in self._lost_together((name, url)) if one not in before]
+
+    def test(self, which: str, *, make: bool = False) -> TestedCloud:
+        """Try out a cloud of the volume, or any other by its URL. *make*: make its folder in any case. Raises
+        HybrisError."""
         if "://" in which and which not in [record.url for _, record in self._remaining()]:
             credentials, places = self._cloud_set.credentials, self._cloud_set.places
-            tried = try_place(which, credentials, places, self._environment)
+            tried = try_place(which, credentials, places, self._environment, make=make)
             with contextlib.closing(open_for_test(which, credentials, places)) as store:
                 kept = try_retention(store, self._environment)
-                return TestedCloud(self._ground.name, tried.cloud, tried.seconds, kept)
+                warnings = self._warnings_of(tried.cloud, which)
+                return TestedCloud(self._ground.name, tried.cloud, tried.seconds, kept, warnings)
         number, record = self._find(which)
         with contextlib.closing(self._opened(number, record)) as store:
             seconds = dict(try_out(store, self._environment))
@@ -144,14 +159,26 @@ class CloudControl:
             note, found = self._keep(store, days)
         return KeptCloud(self._ground.name, record.name, found, note)
 
-    def add(self, url: str, name: str | None, days: int | None = None) -> AddedCloud:
+    def add(self, url: str, name: str | None, days: int | None = None, *, make: bool = False) -> AddedCloud:
         """Let the volume use one more cloud, after it was tested. Raises HybrisError.
 
-        With *days* it keeps deleted objects for so long; the facts are then those of `retain`.
+        With *days* it keeps deleted objects for so long; the facts are then those of `retain`. *make*: make
+        its folder in any case.
         """
         self._sharing.require_writer()
         with self._changing:
-            return self._add(url, name, days)
+            return self._add(url, name, days, make=make)
+
+    def rename(self, which: str, name: str) -> NamedCloud:
+        """Call a cloud *name*, on all devices. Raises HybrisError."""
+        self._sharing.require_writer()
+        with self._changing:
+            number, record = self._find(which)
+            require_name(name, [one.name for other, one in self._remaining() if other != number])
+            if name != record.name:
+                self._cloud_set.sign({number: replace(record, name=name)})
+                self._cloud_set.arrange()
+        return NamedCloud(self._ground.name, name)
 
     def adopt(self, which: str) -> NamedCloud:
         """Use a cloud as it is now, though it was emptied or made again, and have it filled again.
@@ -162,6 +189,7 @@ class CloudControl:
             number, record = self._find(which)
             if record.state is not CloudState.ACTIVE:
                 raise UsageError(f"{record.name} is to go: nothing is put there any more")
+            require_ready(record.url, make=False)
             with contextlib.closing(self._opened(number, record)) as store:
                 mark_place(store, self._ground.config.id, regain=True)
                 try_out(store, self._environment, partial(self._refuse_same_place, but=number))
@@ -180,15 +208,15 @@ class CloudControl:
         """Like `drain`, but the cloud is not asked for anything. Raises HybrisError."""
         return self._leave(which, CloudState.LOST)
 
-    def replace(self, which: str, url: str) -> ReplacedCloud:
+    def replace(self, which: str, url: str, name: str | None = None, *, make: bool = False) -> ReplacedCloud:
         """`add` the cloud at *url* and `drain` the other. Raises HybrisError."""
         self._sharing.require_writer()
         with self._changing:
             number, record = self._find(which)
-            added = self._add(url, None, None).cloud
+            added = self._add(url, name, None, make=make).cloud
             self._cloud_set.sign({number: replace(record, state=CloudState.DRAINING)})
             self._cloud_set.arrange()
-        return ReplacedCloud(self._ground.name, record.name, added)
+        return ReplacedCloud(self._ground.name, record.name, added, self.warnings())
 
     def wait(
         self, which: str, timeout: float | None, progress: Callable[[int, int], None]
@@ -330,7 +358,7 @@ class CloudControl:
         self._retentions.note(store.url, found)
         return found
 
-    def _add(self, url: str, name: str | None, days: int | None) -> AddedCloud:
+    def _add(self, url: str, name: str | None, days: int | None, *, make: bool) -> AddedCloud:
         cloud_set = self._cloud_set
         remaining = self._remaining()
         if any(record.url == url for _, record in remaining):
@@ -341,8 +369,9 @@ class CloudControl:
             raise UsageError(
                 "this URL cannot name a cloud", f"it is longer than {MAX_CLOUD_URL} bytes or odd"
             )
-        chosen = self._choose_name(url, name, [record.name for _, record in remaining])
-        added = AddedCloud(self._ground.name, chosen)
+        [chosen] = name_clouds([(name, url)], [record.name for _, record in remaining])
+        require_ready(url, make=make)
+        added = AddedCloud(self._ground.name, chosen, self._warnings_of(chosen, url))
         with contextlib.closing(open_for_test(url, cloud_set.credentials, cloud_set.places)) as store:
             if days:
                 prepare_place(store)
@@ -353,18 +382,6 @@ class CloudControl:
         cloud_set.arrange()
         cloud_set.prove(number, typed=True)
         return added
-
-    @staticmethod
-    def _choose_name(url: str, name: str | None, taken: list[str]) -> str:
-        if name is None:
-            parts = urlsplit(url)
-            short = PurePosixPath(unquote(parts.path)).name or parts.netloc or "cloud"
-            return unique_name("".join(filter(str.isprintable, short))[:_SHORT] or "cloud", taken)
-        if not name or len(name.encode()) > MAX_CLOUD_NAME or not name.isprintable() or "://" in name:
-            raise UsageError(f"{name[:80]!r} cannot name a cloud")
-        if name in taken:
-            raise UsageError(f"there is a cloud {name!r} already", "", "Choose another --name.")
-        return name
 
     def _refuse_same_place(self, probe: str, but: int | None = None) -> None:
         """Raise UsageError when a cloud of the volume, *but* aside, is the place that now holds *probe*."""

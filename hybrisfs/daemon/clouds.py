@@ -49,7 +49,12 @@ class CloudCommands:
         self.commands: dict[str, Handler] = dict(
             [
                 clouds.CloudListRequest.answered_by(self._list),
-                clouds.CloudTestRequest.answered_by(lambda asked: self._of(asked.name).test(asked.cloud)),
+                clouds.CloudTestRequest.answered_by(
+                    lambda asked: self._of(asked.name).test(asked.cloud, make=bool(asked.make))
+                ),
+                clouds.CloudRenameRequest.answered_by(
+                    lambda asked: self._of(asked.name).rename(asked.cloud, asked.new_name)
+                ),
                 clouds.CloudAddRequest.answered_by(self._add),
                 clouds.CloudAdoptRequest.answered_by(lambda asked: self._of(asked.name).adopt(asked.cloud)),
                 clouds.CloudRetainRequest.answered_by(self._retain),
@@ -67,16 +72,18 @@ class CloudCommands:
 
     def _list(self, asked: clouds.CloudListRequest) -> clouds.Clouds:
         volume = self._slots.get(asked.name).open()
-        return clouds.Clouds(volume.name, volume.clouds.all())
+        return clouds.Clouds(volume.name, volume.clouds.all(), volume.clouds.warnings())
 
     def _add(self, asked: clouds.CloudAddRequest) -> clouds.AddedCloud:
-        return self._of(asked.name).add(asked.url, asked.cloud_name, asked.days or None)
+        control = self._of(asked.name)
+        return control.add(asked.url, asked.cloud_name, asked.days or None, make=bool(asked.make))
 
     def _retain(self, asked: clouds.CloudRetainRequest) -> clouds.KeptCloud:
         return self._of(asked.name).retain(asked.cloud, asked.days or 0)
 
     def _replace(self, asked: clouds.CloudReplaceRequest) -> clouds.ReplacedCloud:
-        return self._of(asked.name).replace(asked.cloud, asked.url)
+        control = self._of(asked.name)
+        return control.replace(asked.cloud, asked.url, asked.cloud_name, make=bool(asked.make))
 
     def _wait(self, asked: clouds.CloudWaitRequest, tell: Callable[[Moved], None]) -> clouds.Waited:
         volume = self._slots.get(asked.name).open()
@@ -107,7 +114,9 @@ class PlaceCommands:
         self.commands: dict[str, Handler] = dict(
             [
                 PlaceSecretsRequest.answered_by(lambda asked: kind.describe_secrets(home, asked.url)),
-                PlaceTryRequest.answered_by(lambda asked: kind.try_place(home, asked.url, asked.secrets)),
+                PlaceTryRequest.answered_by(
+                    lambda asked: kind.try_place(home, asked.url, asked.secrets, make=bool(asked.make))
+                ),
                 PlaceSuggestionsRequest.answered_by(self._suggestions),
             ]
         )

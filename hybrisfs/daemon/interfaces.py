@@ -137,17 +137,23 @@ class CloudControl(Protocol):
     def traffic(self) -> Sequence[CloudTraffic]:
         """What was counted of each since the volume was opened, and what is under way."""
 
-    def test(self, which: str) -> api.TestedCloud: ...
+    def warnings(self) -> list[str]:
+        """Which of them may be lost together; a sentence on each group."""
+
+    def test(self, which: str, *, make: bool) -> api.TestedCloud:
+        """*make*, here and below: make a local folder even if its disk is not there."""
+
     def retain(self, which: str, days: int) -> api.KeptCloud:
         """0 *days*: keep nothing."""
 
-    def add(self, url: str, name: str | None, days: int | None = None) -> api.AddedCloud:
+    def add(self, url: str, name: str | None, days: int | None = None, *, make: bool) -> api.AddedCloud:
         """With *days* as `retain` does, too."""
 
+    def rename(self, which: str, name: str) -> api.NamedCloud: ...
     def adopt(self, which: str) -> api.NamedCloud: ...
     def drain(self, which: str) -> api.NamedCloud: ...
     def remove(self, which: str) -> api.NamedCloud: ...
-    def replace(self, which: str, url: str) -> api.ReplacedCloud: ...
+    def replace(self, which: str, url: str, name: str | None, *, make: bool) -> api.ReplacedCloud: ...
     def wait(
         self, which: str, timeout: float | None, progress: Callable[[int, int], None]
     ) -> tuple[bool, str]:
@@ -357,8 +363,10 @@ class VolumeKind(Protocol):
     """How volumes are made, found and opened."""
 
     def create(
-        self, home: Home, name: str, clouds: Sequence[str], f: int | None, k: int | None
-    ) -> Volume: ...
+        self, home: Home, name: str, clouds: Sequence[str], f: int | None, k: int | None, *, make: bool
+    ) -> Volume:
+        """See `hybrisfs.admit.create.create_volume`."""
+
     def join(
         self, home: Home, code: str, name: str | None, own_name: str | None
     ) -> Callable[[Dialogue, threading.Event], Callable[[], Volume]]:
@@ -368,9 +376,9 @@ class VolumeKind(Protocol):
     def describe_secrets(self, home: Home, url: str) -> SecretsOfPlace:
         """What the cloud at *url* can be given."""
 
-    def try_place(self, home: Home, url: str, secrets: Mapping[str, str] | None) -> TriedPlace:
-        """Try out what may become a cloud. Secrets are kept when it answers; without
-        any it is asked with those that there are."""
+    def try_place(self, home: Home, url: str, secrets: Mapping[str, str] | None, *, make: bool) -> TriedPlace:
+        """Try out what may become a cloud. Secrets are kept when it answers; without any it is asked with
+        those that there are. *make*: make its folder even if its disk is not there."""
 
     def recover(
         self,

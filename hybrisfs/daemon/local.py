@@ -36,8 +36,10 @@ __all__ = ["LocalVolumes"]
 class LocalVolumes:
     """A `hybrisfs.daemon.interfaces.VolumeKind`."""
 
-    def create(self, home: Home, name: str, clouds: Sequence[str], f: int | None, k: int | None) -> Volume:
-        return _described(create_volume(home, name, clouds, f, k))
+    def create(
+        self, home: Home, name: str, clouds: Sequence[str], f: int | None, k: int | None, *, make: bool
+    ) -> Volume:
+        return _described(create_volume(home, name, clouds, f, k, make=make))
 
     def join(
         self, home: Home, code: str, name: str | None, own_name: str | None
@@ -56,14 +58,14 @@ class LocalVolumes:
         store = CredentialStore(home.credentials)
         return shared.describe_secrets(url, store) if is_service(url) else describe_secrets(url, store)
 
-    def try_place(self, home: Home, url: str, secrets: Mapping[str, str] | None) -> TriedPlace:
+    def try_place(self, home: Home, url: str, secrets: Mapping[str, str] | None, *, make: bool) -> TriedPlace:
         home.prepare()
         store, places = CredentialStore(home.credentials), OwnPlaces(home, SYSTEM)
         if is_service(url):
             return shared.log_in(url, secrets, store)
-        return (
-            try_place(url, store, places, SYSTEM) if secrets is None else log_in(url, secrets, store, places)
-        )
+        if secrets is not None:
+            return log_in(url, secrets, store, places)
+        return try_place(url, store, places, SYSTEM, make=make)
 
     def recover(
         self,

@@ -26,8 +26,8 @@ from hybrisfs.api.status import (
     UnusableVolume,
 )
 from hybrisfs.api.volumes import (
+    CreatedVolume,
     ListedVolume,
-    MadeVolume,
     Mounted,
     MountRequest,
     QuickstartRequest,
@@ -198,7 +198,7 @@ class Daemon:
         with self._creating:
             created = all(config.name != _QUICKSTART_VOLUME for config in self._slots.configs())
             if created:
-                self._kind.create(self._home, _QUICKSTART_VOLUME, clouds, None, None)
+                self._kind.create(self._home, _QUICKSTART_VOLUME, clouds, None, None, make=True)
         slot = self._slots.get(_QUICKSTART_VOLUME)
         chosen = None if asked.directory is None else Path(asked.directory)
         directory = chosen or slot.mountpoint() or self._home.default_mountpoint
@@ -206,14 +206,16 @@ class Daemon:
         config = next(config for config in self._slots.configs() if config.name == _QUICKSTART_VOLUME)
         return Started(config, created, mounted, _shown(slot.mountpoint()))
 
-    def _volume_create(self, asked: VolumeCreateRequest) -> MadeVolume:
+    def _volume_create(self, asked: VolumeCreateRequest) -> CreatedVolume:
         with self._creating:
-            config = self._kind.create(self._home, asked.name, asked.clouds, asked.f, asked.k)
+            config = self._kind.create(
+                self._home, asked.name, asked.clouds, asked.f, asked.k, make=bool(asked.make)
+            )
         volume = self._slots.get(config.name).open()
         if asked.evict_liars:
             volume.settings.set_trials(None, evict_liars=True)
         log.info("created the volume %s over %d clouds", config.name, len(config.clouds))
-        return MadeVolume(config)
+        return CreatedVolume(config, volume.clouds.warnings())
 
     def _volume_list(self, _: VolumeListRequest) -> Volumes:
         configs = sorted(self._slots.configs(), key=lambda config: config.name)

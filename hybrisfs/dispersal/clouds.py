@@ -70,6 +70,12 @@ class Clouds:
             self._former[number] = port
             self._ports = {one: port for one, port in self._ports.items() if one != number}
 
+    def rename(self, number: int, name: str) -> None:
+        """Call a cloud *name* from now on; one that is not asked any more keeps its name."""
+        port = self._ports.get(number)
+        if port is not None:
+            port.name = name
+
     def close_to_writes(self, numbers: Iterable[int]) -> None:
         """Write to all clouds but these."""
         self._closed_to_writes = frozenset(numbers)

@@ -209,6 +209,10 @@ class Engine:
         """Ask a cloud for nothing any more; what is under way there may end."""
         self._clouds.retire(number)
 
+    def rename_cloud(self, number: int, name: str) -> None:
+        """Call a cloud *name* in what people read from now on."""
+        self._clouds.rename(number, name)
+
     def arrange(self, closed_to_writes: Iterable[int], f: int, heard: Iterable[int] = ()) -> None:
         """From now on these clouds get nothing new, and `f` clouds may be faulty. Those that are only *heard*
         of are read and not written to."""

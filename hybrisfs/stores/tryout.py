@@ -16,6 +16,7 @@ from hybrisfs.api import volumes as api
 from hybrisfs.api.volumes import SecretsOfPlace, TriedPlace
 from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.errors import HybrisError, UsageError
+from hybrisfs.stores.new_folder import require_ready
 from hybrisfs.stores.own_places import ANY_HOME, MARKER_NAME, OwnPlaces, belongs_to_another, marker
 
 __all__ = [
@@ -180,11 +181,15 @@ class _Given:
         return self._secrets
 
 
-def try_place(url: str, credentials: Credentials, places: OwnPlaces, environment: Environment) -> TriedPlace:
-    """Make the folder or bucket at *url* if it is not there, and try out what volumes ask of a cloud.
+def try_place(
+    url: str, credentials: Credentials, places: OwnPlaces, environment: Environment, *, make: bool = False
+) -> TriedPlace:
+    """Make the folder or bucket at *url* if it is not there, and try out what volumes ask of a cloud. A local
+    folder whose disk is not there is made only when a person says *make*.
 
     Raises HybrisError.
     """
+    require_ready(url, make=make)
     with contextlib.closing(open_for_test(url, credentials, places)) as store:
         prepare_place(store)
         seconds = try_out(store, environment)
@@ -192,7 +197,10 @@ def try_place(url: str, credentials: Credentials, places: OwnPlaces, environment
 
 
 def log_in(
-    url: str, secrets: Mapping[str, str], store: CredentialStore, places: OwnPlaces = ANY_HOME
+    url: str,
+    secrets: Mapping[str, str],
+    store: CredentialStore,
+    places: OwnPlaces = ANY_HOME,
 ) -> TriedPlace:
     """`try_place` with these secrets, and keep them for the cloud and all folders below it if it answers."""
     facts = try_place(url, _Given(secrets), places, SYSTEM)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.daemon.service import Daemon
+from hybrisfs.home import Home
 from tests.cli.conftest import Run, typed
 from tests.daemon.fake import FakeVolume, FakeVolumes
 
@@ -91,6 +92,32 @@ def test_adding_and_replacing(photos: FakeVolume, run: Run) -> None:
     assert done.exit_code == 0
     assert done.stdout == ("photos uses the cloud new now.\nphotos does not need the cloud amber any more.\n")
     assert photos.clouds.asked == [("add", "file:///x", "disk"), ("replace", "amber", "file:///y")]
+
+
+def test_a_url_is_tried_without_a_volume(served: Daemon, volumes: FakeVolumes, run: Run) -> None:
+    volumes.create(Home.below(Path("/")), "zoo", ["file:///z"], 0, 1, make=False)
+    assert run("cloud", "test", "file:///new").stdout.startswith("file:///new works:\n")
+    assert volumes.tried == ["file:///new"]
+    assert run("cloud", "test", "amber").exit_code == 2
+
+
+def test_another_name(photos: FakeVolume, run: Run) -> None:
+    assert run("cloud", "rename", "amber", "nas").stdout == "photos calls it nas now.\n"
+    assert photos.clouds.asked == [("rename", "amber", "nas")]
+
+
+def test_a_folder_is_made_where_a_person_says_so(photos: FakeVolume, run: Run) -> None:
+    run("cloud", "add", "file:///x", "--name", "disk", "--make")
+    assert photos.clouds.asked == [("add", "file:///x", "disk", "make")]
+
+
+@pytest.mark.parametrize(
+    "command", [["list"], ["test", "amber"], ["add", "file:///x"], ["replace", "amber", "file:///y"]]
+)
+def test_what_may_be_lost_together_is_said(photos: FakeVolume, run: Run, command: list[str]) -> None:
+    assert "Note:" not in run("cloud", *command).stdout
+    photos.clouds.together = ["amber and jade are on one disk"]
+    assert "Note: amber and jade are on one disk.\n" in run("cloud", *command).stdout
 
 
 def test_draining_goes_on_in_the_background(photos: FakeVolume, run: Run) -> None:

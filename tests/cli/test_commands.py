@@ -415,7 +415,7 @@ def test_unknown_and_ambiguous_volumes(
     unknown = run(*command, "typo")
     assert unknown.exit_code == 4
     assert unknown.stderr == "hybrisfs: there is no volume 'typo'\nThere are: photos.\n"
-    volumes.create(Home.below(Path("/")), "zoo", ["file:///z"], 0, 1)
+    volumes.create(Home.below(Path("/")), "zoo", ["file:///z"], 0, 1, make=False)
     if command != ["status"]:
         ambiguous = run(*command)
         assert ambiguous.exit_code == 2

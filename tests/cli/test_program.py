@@ -124,6 +124,7 @@ def test_all_commands_are_there() -> None:
         "recovery remove",
         "recover",
         "cloud add",
+        "cloud rename",
         "cloud adopt",
         "cloud drain",
         "cloud list",

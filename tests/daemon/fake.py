@@ -416,7 +416,9 @@ class FakeVolumes:
         for name in names:
             self._add(name, [f"file:///clouds/{name}-{number}" for number in range(3)], 1, 1)
 
-    def create(self, home: Home, name: str, clouds: Sequence[str], f: int | None, k: int | None) -> Volume:
+    def create(
+        self, home: Home, name: str, clouds: Sequence[str], f: int | None, k: int | None, *, make: bool
+    ) -> Volume:
         if name in self.configs:
             raise HybrisError(f"there is a volume {name!r} already")
         return self._add(name, clouds, 1 if f is None else f, 1 if k is None else k)
@@ -439,7 +441,7 @@ class FakeVolumes:
         wanted = [Secret("user", "User name", False), Secret("password", "Password", True)]
         return SecretsOfPlace(url, [] if url.startswith("file:") else wanted, url in self.secrets)
 
-    def try_place(self, home: Home, url: str, secrets: Mapping[str, str] | None) -> TriedPlace:
+    def try_place(self, home: Home, url: str, secrets: Mapping[str, str] | None, *, make: bool) -> TriedPlace:
         self._refuse_nonsense(url)
         if secrets is not None:
             if secrets.get("password") == "wrong":

@@ -41,6 +41,7 @@ class FakeClouds:
     counters: Counters = field(default_factory=Counters)
     url: str = "file:///amber"
     retention: dict[str, Any] | None = None
+    together: list[str] = field(default_factory=list)
 
     def traffic(self) -> Sequence[CloudTraffic]:
         transfers = [Transfer("put", 8_000_000, 2_000_000, 1.5)]
@@ -65,12 +66,17 @@ class FakeClouds:
     def _retention(self) -> Retention | None:
         return msgspec.convert(self.retention, Retention | None)
 
-    def test(self, which: str) -> TestedCloud:
-        return TestedCloud("photos", which, {"put": 0.0123}, self._retention())
+    def warnings(self) -> list[str]:
+        return self.together
 
-    def add(self, url: str, name: str | None, days: int | None = None) -> AddedCloud:
-        self.asked.append(("add", url, name or "", *([str(days)] if days else [])))
-        added = AddedCloud("photos", name or "new")
+    def test(self, which: str, *, make: bool) -> TestedCloud:
+        return TestedCloud("photos", which, {"put": 0.0123}, self._retention(), self.together)
+
+    def add(self, url: str, name: str | None, days: int | None = None, *, make: bool) -> AddedCloud:
+        self.asked.append(
+            ("add", url, name or "", *([str(days)] if days else []), *(["make"] if make else []))
+        )
+        added = AddedCloud("photos", name or "new", self.together)
         if days:
             added.retention, added.note = self._retention(), ""
         return added
@@ -90,9 +96,13 @@ class FakeClouds:
     def remove(self, which: str) -> NamedCloud:
         raise UsageError(f"this volume has no cloud {which!r}", "", "There are: amber.")
 
-    def replace(self, which: str, url: str) -> ReplacedCloud:
+    def rename(self, which: str, name: str) -> NamedCloud:
+        self.asked.append(("rename", which, name))
+        return NamedCloud("photos", name)
+
+    def replace(self, which: str, url: str, name: str | None, *, make: bool) -> ReplacedCloud:
         self.asked.append(("replace", which, url))
-        return ReplacedCloud("photos", which, "new")
+        return ReplacedCloud("photos", which, "new", self.together)
 
     def wait(
         self, which: str, timeout: float | None, progress: Callable[[int, int], None]

@@ -18,7 +18,7 @@ def volumes(home: Home, tmp_path: Path) -> LocalVolumes:
     volumes = LocalVolumes()
     for name in ("broken", "sound"):
         urls = [(tmp_path / f"{name}-{number}").as_uri() for number in range(3)]
-        volumes.create(home, name, urls, None, None)
+        volumes.create(home, name, urls, None, None, make=False)
     (home.config / "volumes" / "empty").mkdir()
     (home.config / "volumes" / ".trash").mkdir()
     return volumes

@@ -17,6 +17,7 @@ from backends.credentials import Credentials
 from backends.file import FileStore
 from backends.sftp import SftpStore
 from backends.store import Store
+from hybrisfs.errors import UsageError
 from hybrisfs.merge.cloud_records import CloudRecord, free_number
 from hybrisfs.settings.config import VolumeConfig
 from tests.volume.device import ALONE, NAME, PATIENCE, Device, Second
@@ -96,6 +97,23 @@ def test_the_other_device_follows(devices: tuple[Device, Device], tmp_path: Path
         assert_readable(device)
         assert uses(device) == expected
         hears(device, partial(is_sound, device))
+
+
+def test_a_cloud_is_called_otherwise_on_all_devices(devices: tuple[Device, Device]) -> None:
+    first, second = devices
+    assert first.volume.clouds.rename("cloud-0", "hetzner").cloud == "hetzner"
+    expected = ["cloud-1", "cloud-2", "cloud-3", "hetzner"]
+    for device in devices:
+        hears(device, lambda: uses(device) == expected)  # noqa: B023 - at once
+        assert device.volume.status().clouds[0].name == "hetzner"
+        assert_readable(device)
+        assert is_sound(device)
+    with pytest.raises(UsageError, match="already"):
+        second.volume.clouds.rename("hetzner", "cloud-1")
+    assert second.volume.clouds.rename("hetzner", "hetzner").cloud == "hetzner"
+    for wrong in ("", "a://b", "x" * 256, "a\nb"):
+        with pytest.raises(UsageError, match="cannot name"):
+            second.volume.clouds.rename("hetzner", wrong)
 
 
 def test_a_device_that_was_away_finds_the_new_clouds(devices: tuple[Device, Device], tmp_path: Path) -> None:

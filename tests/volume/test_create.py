@@ -43,9 +43,14 @@ def test_a_volume_is_made(home: Home, tmp_path: Path) -> None:
 
 
 def test_names_of_clouds_tell_them_apart(home: Home, tmp_path: Path) -> None:
-    folders = [tmp_path / str(number) / "same name" for number in range(3)]
-    config = create_volume(home, "vol", [folder.as_uri() for folder in folders], None, None)
-    assert [one.name for one in config.clouds] == ["same name", "same name-2", "same name-3"]
+    folders = [tmp_path / number / "same name" for number in ("usb", "nas", "srv")]
+    urls = [folder.as_uri() for folder in folders]
+    config = create_volume(home, "vol", [urls[0], f"mine={urls[1]}", urls[2]], None, None, make=True)
+    assert [(one.name, one.url) for one in config.clouds] == [
+        ("usb", urls[0]),
+        ("mine", urls[1]),
+        ("srv", urls[2]),
+    ]
 
 
 def test_a_name_is_given_once(home: Home, tmp_path: Path) -> None:

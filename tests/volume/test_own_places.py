@@ -231,7 +231,7 @@ def test_a_person_is_told_why_a_folder_cannot_be_a_cloud(
 
 def test_other_folders_can_be_clouds(device: Device, mounted: Path, tmp_path: Path) -> None:
     for folder in (tmp_path / "other" / "cloud", tmp_path / "my files too", device.home.data / "cloud-9"):
-        assert device.volume.clouds.add(folder.as_uri(), None).cloud == folder.name
+        assert device.volume.clouds.add(folder.as_uri(), None, make=True).cloud == folder.name
 
 
 def test_the_mount_of_another_home_is_a_folder_like_any_other(device: Device, mounted: Path) -> None:
