@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -15,6 +16,7 @@ from hybrisfs.client import Client, volume_names
 
 __all__ = [
     "Place",
+    "SizeType",
     "absolute",
     "complete_directories",
     "complete_files",
@@ -25,6 +27,9 @@ __all__ = [
     "volume_argument",
     "volume_option",
 ]
+
+
+_SIZE: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,3})?) ?([KMGT])?B?")
 
 
 class Place(NamedTuple):
@@ -80,6 +85,19 @@ volume_argument: Final[Callable[[_Function], _Function]] = click.argument(
     "name", metavar="VOLUME", shell_complete=complete_volumes
 )
 """The volume, which has to be named."""
+
+
+class SizeType(click.ParamType[int]):
+    """A number of bytes, like 500M or 40G; the units are powers of 1000."""
+
+    name = "size"
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> int:
+        found = _SIZE.fullmatch(str(value).upper())
+        if found is None:
+            self.fail(f"{str(value)[:80]!r} is no size: write 500M or 40G", parameter, context)
+        return int(float(found[1]) * 1000 ** " KMGT".index(found[2] or " "))
+
 
 make_option: Final[Callable[[_Function], _Function]] = click.option(
     "--make",

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Collection, Iterator
+from typing import Any, Final
 
 import click
-from msgspec import UNSET
 
-from cli.arguments import complete_volumes, make_option
-from cli.output import columns, count, json_option, print_json, progress_bar, quoted, show, shown, warned
+from cli.arguments import SizeType, complete_volumes, make_option
+from cli.output import (
+    columns,
+    count,
+    json_option,
+    print_json,
+    progress_bar,
+    quoted,
+    show,
+    shown,
+    size,
+    warned,
+)
 from hybrisfs.api.clouds import Redundancy, RedundancyRequest, RedundancyWaitRequest, Waited
 from hybrisfs.api.request import message_of
 from hybrisfs.api.volumes import (
@@ -25,6 +35,8 @@ from hybrisfs.api.volumes import (
 from hybrisfs.client import Client
 
 _NOT_YET: Final = 3
+_LISTS: Final = ("no_fetch_programs", "link_addresses")
+_SWITCHES: Final = ("notifications", "evict_liars", "discover")
 
 
 @click.group()
@@ -112,8 +124,17 @@ def _table(facts: Volumes) -> list[str]:
     return columns(rows, indent="")
 
 
-@volume.command("set", epilog="\b\nExample:\n  hybrisfs volume set photos --stale-reads block")
+@volume.command(
+    "set",
+    epilog="""\b
+Examples:
+  hybrisfs volume set photos
+  hybrisfs volume set photos --cache 40G --keep-versions all:2d,room:50G""",
+)
 @click.argument("name", shell_complete=complete_volumes)
+@click.option(
+    "--cache", "cache_bytes", type=SizeType(), help="The most that is kept on this machine, for example 40G."
+)
 @click.option(
     "--stale-reads",
     type=click.Choice(["warn", "block"]),
@@ -131,8 +152,18 @@ def _table(facts: Volumes) -> list[str]:
     help="Whether the desktop shows what needs a person: a conflict, a cloud that is down for long.",
 )
 @click.option(
+    "--deletion-percent",
+    type=click.IntRange(0, 100),
+    help="Deletions by another machine of more than so much of the volume wait for you. 100: none does.",
+)
+@click.option(
+    "--discard-hours",
+    type=click.IntRange(min=0),
+    help="How long the clouds keep what nothing needs any more.",
+)
+@click.option(
     "--veto-hours",
-    type=click.IntRange(1, 24 * 3660),
+    type=click.IntRange(min=1),
     help="How long the removal of a machine can be vetoed before this machine seconds it. Default: 72.",
 )
 @click.option(
@@ -140,17 +171,27 @@ def _table(facts: Volumes) -> list[str]:
     type=click.Choice(["on", "off"]),
     help="Whether this machine suspends those against which there is a proof that no backup explains.",
 )
+@click.option(
+    "--no-fetch-programs",
+    metavar="LIST",
+    help='Programs whose reads fetch nothing from the clouds, with commas between them; "default" or "none".',
+)
+@click.option(
+    "--link-port",
+    type=click.IntRange(0, 65535),
+    help="On which port this machine listens for the others. 0: any.",
+)
+@click.option(
+    "--link-addresses",
+    metavar="LIST",
+    help='Where other machines may be found, as host:port with commas between them; or "none".',
+)
+@click.option(
+    "--discover", type=click.Choice(["on", "off"]), help="Whether to look for them on the local network."
+)
 @json_option
-def set_(
-    name: str,
-    stale_reads: str | None,
-    keep_versions: str | None,
-    notifications: str | None,
-    veto_hours: int | None,
-    evict_liars: str | None,
-    as_json: bool,
-) -> None:
-    """Change how the volume NAME behaves on this machine.
+def set_(name: str, as_json: bool, **wanted: Any) -> None:
+    """Show how the volume NAME behaves on this machine, or change that with the options.
 
     With --stale-reads block, a program that opens a file for reading waits up to 30 seconds while changes of
     another machine may be missing here, and then fails with "Connection timed out". Machines that are shut
@@ -159,34 +200,39 @@ def set_(
     By default every version is kept for a day, that of each midnight for a week, of each Monday for a month,
     of each first of a month for a year. Spans are counted in h, d, w, m and y; beyond the room in bytes the
     oldest versions go sooner. Other machines of the volume go by their own rule.
+
+    Clouds, redundancy and limits have commands of their own: hybrisfs cloud, volume redundancy, limit.
     """
-    asked = VolumeSetRequest(
-        name,
-        stale_reads,
-        keep_versions,
-        None if notifications is None else notifications == "on",
-        veto_hours,
-        None if evict_liars is None else evict_liars == "on",
-    )
-    if not asked.arguments.keys() - {"name"}:
-        raise click.UsageError("nothing to be set: use an option, see --help.")
+    asked = VolumeSetRequest(name, **{option: _value(option, value) for option, value in wanted.items()})
     with Client.connect() as client:
         facts = client.call(asked)
-    show(facts, as_json, _describe_set)
+    chosen = {option for option, value in wanted.items() if value is not None}
+    show(facts, as_json, lambda facts: _describe_settings(facts, chosen))
 
 
-def _describe_set(facts: VolumeSettings) -> Iterator[str]:
-    name = shown(facts.name)
-    if facts.stale_reads is not UNSET:
-        yield f"{name}: stale reads are {'blocked' if facts.stale_reads == 'block' else 'warned of'}."
-    if facts.keep_versions is not UNSET:
-        yield f"{name}: versions kept are {facts.keep_versions}."
-    if facts.notifications is not UNSET:
-        yield f"{name}: notifications are {'on' if facts.notifications else 'off'}."
-    if facts.veto_hours is not UNSET:
-        yield f"{name}: removals can be vetoed for {facts.veto_hours} hours."
-    if facts.evict_liars is not UNSET:
-        yield f"{name}: machines are {'' if facts.evict_liars else 'not '}suspended by proofs."
+def _value(option: str, value: Any) -> Any:
+    """What an option of `set` means."""
+    if option in _LISTS and value is not None:
+        return [] if value == "none" else [one.strip() for one in value.split(",")]
+    return {"on": True, "off": False}.get(value, value) if option in _SWITCHES else value
+
+
+def _describe_settings(facts: VolumeSettings, chosen: Collection[str]) -> list[str]:
+    """The settings that were *chosen*, or all."""
+    rows = [
+        [f"--{'cache' if field == 'cache_bytes' else field.replace('_', '-')}", _shown_setting(field, value)]
+        for field, value in message_of(facts).items()
+        if field in (chosen or facts.__struct_fields__) and field not in ("name", "warnings")
+    ]
+    return [f"{shown(facts.name)}:", *columns(rows), *warned(facts.warnings)]
+
+
+def _shown_setting(field: str, value: Any) -> str:
+    if field == "cache_bytes":
+        return size(value)
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return (", ".join(map(shown, value)) or "none") if isinstance(value, list) else str(value)
 
 
 @volume.command(epilog="\b\nExample:\n  hybrisfs volume redundancy photos -f 2 -k 1 --wait")

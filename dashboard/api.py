@@ -83,6 +83,7 @@ _PLAIN: Final[Mapping[str, Callable[[str], AnyRequest]]] = {
     "traffic": TrafficRequest,
     "cost": CostRequest,
     "deletions": DeletionsListRequest,
+    "settings": VolumeSetRequest,
 }
 _STATUS: Final = ((UsageError, 400), (UnknownVolumeError, 404), (DaemonError, 503))
 
@@ -360,7 +361,9 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "pin": Action(PinRequest, mounted_path=True),
     "unpin": Action(UnpinRequest, mounted_path=True),
     "evict": Action(EvictRequest, mounted_path=True),
-    "stale-reads": Action(VolumeSetRequest, ("stale_reads",)),
+    "settings": Action(
+        VolumeSetRequest, tuple(one for one in VolumeSetRequest.__struct_fields__ if one != "name")
+    ),
     "create-container": Action(KvCreateRequest, ("container", "metadata")),
     "forget-service": Action(KvForgetRequest, ("metadata",)),
 }

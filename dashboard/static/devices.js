@@ -160,7 +160,7 @@ function recovery(app) {
 
 function stale(app) {
   const blocks = app.volume.stale_reads === "block";
-  const set = (how) => app.act("stale-reads", { stale_reads: how }, "That holds from now on.");
+  const set = (how) => app.act("settings", { stale_reads: how }, "That holds from now on.");
   return card(
     "When a machine is silent",
     null,

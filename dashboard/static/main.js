@@ -10,11 +10,12 @@ import { files } from "./files.js";
 import { keyValue } from "./key_value.js";
 import { overview } from "./overview.js";
 import { empty, icon, toast } from "./parts.js";
+import { settings } from "./settings.js";
 import { transfers } from "./transfers.js";
 import { h, render } from "./vdom.js";
 import { sentence } from "./words.js";
 
-const SECTIONS = [overview, clouds, transfers, devices, files, keyValue, conflicts, cost, events];
+const SECTIONS = [overview, clouds, transfers, devices, files, keyValue, conflicts, cost, settings, events];
 const STATUS_EVERY = 2; // seconds
 const HIDDEN_EVERY = 60; // seconds between looks while nobody sees the page
 const TICK = 500; // milliseconds

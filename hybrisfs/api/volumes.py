@@ -95,18 +95,34 @@ class Started(MadeVolume):
 
 
 class VolumeSettings(Named):
-    """The settings that were changed."""
+    """How a volume behaves on this device: entries of its `volume.json`, see `hybrisfs.settings.config`."""
 
-    stale_reads: str | UnsetType = UNSET
+    cache_bytes: int
+    """The most that is kept on this device."""
+    stale_reads: str
     """The reaction while a device is silent for too long: warn or block."""
-    keep_versions: str | UnsetType = UNSET
+    keep_versions: str
     """The rule as it is kept."""
-    notifications: bool | UnsetType = UNSET
+    notifications: bool
     """The desktop shows trouble that needs a person."""
-    veto_hours: int | UnsetType = UNSET
+    deletion_percent: int
+    """Deletions of more of all names by another device wait for a person; 100: none does."""
+    discard_hours: int
+    """For how long the clouds keep what nothing needs any more."""
+    veto_hours: int
     """How long the removal of a device can be vetoed."""
-    evict_liars: bool | UnsetType = UNSET
+    evict_liars: bool
     """This device suspends those against which there is a proof that no backup explains."""
+    no_fetch_programs: list[str]
+    """Programs whose reads fetch nothing from the clouds; shell wildcards."""
+    link_port: int
+    """On which this device listens for the others; 0: any."""
+    link_addresses: list[str]
+    """Where other devices may be found, as host:port."""
+    discover: bool
+    """This device looks for others on the local network."""
+    warnings: list[str]
+    """What does not hold before the daemon is restarted, and what else is doubtful, in sentences."""
 
 
 class Rebuilt(Record):
@@ -170,6 +186,14 @@ class VolumeSetRequest(Request[VolumeSettings]):
     notifications: bool | None = None
     veto_hours: int | None = None
     evict_liars: bool | None = None
+    cache_bytes: int | None = None
+    deletion_percent: int | None = None
+    discard_hours: int | None = None
+    no_fetch_programs: Texts | None = None
+    """["default"]: the usual ones."""
+    link_port: int | None = None
+    link_addresses: Texts | None = None
+    discover: bool | None = None
 
 
 class VolumeRebuildRequest(LongRequest[RebuiltVolume, Step]):

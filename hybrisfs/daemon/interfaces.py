@@ -25,7 +25,7 @@ from hybrisfs.api.maintenance import Check, Dropped, Kit, MadeKit, Recovered, Re
 from hybrisfs.api.mirrors import Imported, Mirror
 from hybrisfs.api.status import VolumeStatus
 from hybrisfs.api.traffic import Transfers
-from hybrisfs.api.volumes import Rebuilt, SecretsOfPlace, TriedPlace, Volume
+from hybrisfs.api.volumes import Rebuilt, SecretsOfPlace, TriedPlace, Volume, VolumeSettings
 from hybrisfs.dispersal.traffic import CloudTraffic
 from hybrisfs.home import Home
 
@@ -102,11 +102,10 @@ class LabelControl(Protocol):
 class SettingsControl(Protocol):
     """How a volume behaves on this machine, kept in its configuration."""
 
-    def set_stale_reads(self, how: str) -> None: ...
-    def set_notifications(self, wanted: bool) -> None: ...
-    def set_trials(self, veto_hours: int | None, *, evict_liars: bool | None) -> None: ...
-    def set_keep_versions(self, rule: str) -> str:
-        """The rule as it is kept. Raises `UsageError`."""
+    def edit(self, entries: Mapping[str, Any]) -> None:
+        """Change entries of `volume.json`. Raises UsageError for values that it must not have."""
+
+    def entries(self) -> VolumeSettings: ...
 
 
 class VersionControl(Protocol):

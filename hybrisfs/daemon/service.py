@@ -65,7 +65,7 @@ from hybrisfs.environment import Environment
 from hybrisfs.errors import DamagedError, HybrisError, UnavailableError, UnknownVolumeError, UsageError
 from hybrisfs.fuse import clear_stale
 from hybrisfs.home import Home
-from hybrisfs.settings.config import MOST_HOURS, STALE_READS
+from hybrisfs.settings.config import DEFAULT_NO_FETCH_PROGRAMS
 from hybrisfs.wire import Message
 
 __all__ = ["Daemon"]
@@ -74,6 +74,12 @@ log = logging.getLogger(__name__)
 
 _LOOK_EVERY: Final = 0.5  # seconds between two looks whether a volume is still mounted
 _REMOUNTED_WITHIN: Final = 20.0  # seconds that clients wait at the start for the volumes to be back
+_IN_FILE: Final = {
+    "link_port": "links.port",
+    "link_addresses": "links.addresses",
+    "discover": "links.discover",
+}
+"""The entries of `volume.json` that the settings of other names are."""
 _QUICKSTART_VOLUME: Final = "home"
 _QUICKSTART_CLOUDS: Final = ("cloud-1", "cloud-2", "cloud-3")
 
@@ -213,7 +219,7 @@ class Daemon:
             )
         volume = self._slots.get(config.name).open()
         if asked.evict_liars:
-            volume.settings.set_trials(None, evict_liars=True)
+            volume.settings.edit({"evict_liars": True})
         log.info("created the volume %s over %d clouds", config.name, len(config.clouds))
         return CreatedVolume(config, volume.clouds.warnings())
 
@@ -223,32 +229,13 @@ class Daemon:
         return Volumes([extended(ListedVolume, one, mountpoint=mounts[one.name]) for one in configs])
 
     def _volume_set(self, asked: VolumeSetRequest) -> VolumeSettings:
-        volume = self._slots.get(asked.name).open()
-        answer, settings = VolumeSettings(volume.name), volume.settings
-        hours, evicts = asked.veto_hours, asked.evict_liars
-        if not asked.arguments.keys() - {"name"}:
-            raise UsageError(
-                "there is nothing to be set",
-                "",
-                "Name stale_reads, keep_versions, notifications, veto_hours or evict_liars.",
-            )
-        if hours is not None and not 0 < hours <= MOST_HOURS:
-            raise UsageError(f"veto_hours is a number from 1 to {MOST_HOURS}")
-        if asked.stale_reads is not None:
-            if asked.stale_reads not in STALE_READS:
-                raise UsageError(f"stale_reads is one of {' and '.join(STALE_READS)}")
-            settings.set_stale_reads(asked.stale_reads)
-            answer.stale_reads = asked.stale_reads
-        if asked.keep_versions is not None:
-            answer.keep_versions = settings.set_keep_versions(asked.keep_versions)
-        if asked.notifications is not None:
-            settings.set_notifications(asked.notifications)
-            answer.notifications = asked.notifications
-        if hours is not None or evicts is not None:
-            settings.set_trials(hours, evict_liars=evicts)
-            answer.veto_hours = UNSET if hours is None else hours
-            answer.evict_liars = UNSET if evicts is None else evicts
-        return answer
+        settings = self._slots.get(asked.name).open().settings
+        wanted = {_IN_FILE.get(one, one): value for one, value in asked.arguments.items() if one != "name"}
+        if wanted.get("no_fetch_programs") == ["default"]:
+            wanted["no_fetch_programs"] = DEFAULT_NO_FETCH_PROGRAMS
+        if wanted:
+            settings.edit(wanted)
+        return settings.entries()
 
     def _mount(self, asked: MountRequest) -> Mounted:
         slot = self._slots.get(asked.name)

@@ -6,6 +6,7 @@ be where it is not, and nothing that only a rolled-back transaction had on the c
 
 from __future__ import annotations
 
+import enum
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +28,7 @@ from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.residency import CloudHealth
 
-__all__ = ["RoomLimits", "Evictor"]
+__all__ = ["Evictor", "RoomLimits", "Shortage"]
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +55,15 @@ class RoomLimits:
     """How long a writer waits while no room is made."""
 
 
+class Shortage(enum.Enum):
+    """Why programs cannot write."""
+
+    DISK = "disk"
+    """The disk has nothing left but the reserve, and no cache that could go."""
+    CACHE = "cache"
+    """The cache is full of what no cloud has yet."""
+
+
 class Evictor:
     """Evicts least recently used segments when the cache is over its budget or the disk is short.
 
@@ -70,6 +80,16 @@ class Evictor:
         self._clouds = clouds
         self._punched: dict[int, _Ranges] = {}
         self._thinned: dict[int, tuple[int, float]] = {}  # generation of the pins; until when
+        self._refused = 0  # bytes for which the last one who waited got no room; 0: there was some
+
+    def shortage(self) -> Shortage | None:
+        """Why nothing can be written now; None when it can be, as far as is known. From any thread."""
+        journal = self._fs.journal
+        if journal.free_bytes() < 0:
+            return Shortage.DISK
+        if self._refused and journal.fits(self._refused):
+            self._refused = 0
+        return Shortage.CACHE if self._refused else None
 
     def step(self) -> Pause:
         """Keep some room ahead of those who write."""
@@ -89,6 +109,11 @@ class Evictor:
 
         It gives up at once when no upload can make room, and after a while when no upload has made any.
         """
+        fits = self._wait_for_room(length)
+        self._refused = 0 if fits else length
+        return fits
+
+    def _wait_for_room(self, length: int) -> bool:
         last_progress, dirty = self._monotonic(), self._dirty_pieces()
         while not self._signals.stopping:
             journal = self._fs.journal

@@ -32,7 +32,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -169,6 +169,21 @@ class VolumeConfig:
             raise DamagedError(
                 f"{path} is no volume configuration", _in_words(str(error)), "Mend or restore it."
             ) from error
+
+    def edited(self, entries: Mapping[str, Any]) -> VolumeConfig:
+        """With these entries of the file in place of its own; those of `links` and `transfers` by the name
+        and a dot. Raises UsageError for a value that the file must not have."""
+        facts = msgspec.to_builtins(_entries(self))
+        for name, value in entries.items():
+            outer, dot, inner = name.partition(".")
+            place = facts[outer] if dot else facts
+            place[inner or outer] = value
+        try:
+            edited = _read(self.name, Path(_FILE), facts)
+        except (ValueError, msgspec.ValidationError) as error:
+            raise UsageError(f"this cannot be set: {_in_words(str(error))}") from error
+        clouds = self.clouds  # with what this program does not know of them
+        return replace(edited, clouds=clouds, unknown=self.unknown)
 
     def strangers(self) -> list[str]:
         """The names of the entries that this program does not know, those of nested ones with a dot."""

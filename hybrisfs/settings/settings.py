@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Final
 
+from hybrisfs.api.volumes import VolumeSettings
 from hybrisfs.errors import HybrisError, UnknownVolumeError
 from hybrisfs.home import Home
+from hybrisfs.peers.settings import format_address
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.topic import Topic
-from hybrisfs.versions.retention import parse_retention
 
-__all__ = ["Settings"]
+__all__ = ["Settings", "entries_of"]
 
 log = logging.getLogger(__name__)
 
@@ -108,26 +109,36 @@ class Settings:
         """Let fields of the configuration have these values. Raises OSError and HybrisError."""
         self.change(lambda config: replace(config, **changes))
 
-    def set_stale_reads(self, how: str) -> None:
-        """See `VolumeConfig`; from now on."""
-        self.set(stale_reads=how)
-        self.changed(self.config)
+    def edit(self, entries: Mapping[str, Any]) -> None:
+        """Write these entries into the file, as a person does in an editor; see `VolumeConfig.edited`. Those
+        that cannot hold at any time are among the `doubts` then. Raises UsageError, OSError, HybrisError."""
+        with self._lock:
+            self._read().edited(entries).save(self._home)
+        self.look()
 
-    def set_notifications(self, wanted: bool) -> None:
-        """See `VolumeConfig`; from now on."""
-        self.set(notifications=wanted)
+    def entries(self) -> VolumeSettings:
+        """What the file says now. Raises HybrisError."""
+        return entries_of(self._read(), self.doubts)
 
-    def set_trials(self, veto_hours: int | None, *, evict_liars: bool | None) -> None:
-        """See `VolumeConfig`; from now on. What is None stays."""
-        changes = {"veto_hours": veto_hours, "evict_liars": evict_liars}
-        self.set(**{name: value for name, value in changes.items() if value is not None})
-        self.changed(self.config)
 
-    def set_keep_versions(self, rule: str) -> str:
-        """See `RetentionRule`; from now on. The rule as it is kept. Raises UsageError."""
-        self.set(keep_versions=(kept := parse_retention(rule)))
-        self.changed(self.config)
-        return str(kept)
+def entries_of(config: VolumeConfig, doubts: Sequence[str]) -> VolumeSettings:
+    """The settings of a configuration, for people; *doubts* as in `Settings`."""
+    return VolumeSettings(
+        name=config.name,
+        cache_bytes=config.cache_bytes,
+        stale_reads=config.stale_reads,
+        keep_versions=str(config.keep_versions),
+        notifications=config.notifications,
+        deletion_percent=round(config.deletion_share * 100),
+        discard_hours=config.discard_hours,
+        veto_hours=config.veto_hours,
+        evict_liars=config.evict_liars,
+        no_fetch_programs=list(config.no_fetch_programs),
+        link_port=config.links.port,
+        link_addresses=list(map(format_address, config.links.addresses)),
+        discover=config.links.discover,
+        warnings=list(doubts),
+    )
 
 
 def _unknown(config: VolumeConfig) -> list[str]:

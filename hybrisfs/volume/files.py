@@ -97,7 +97,7 @@ class Pinning:
                 f"cannot pin {self._shown(path)}: that would be {after.bytes:,} bytes of pinned content",
                 f"{before.bytes:,} are pinned already and at most {most:,} may be, "
                 f"{SHARE_OF_BUDGET:.0%} of the cache's budget",
-                "Pin less, unpin something, or raise cache_bytes in the volume's volume.json.",
+                "Pin less, unpin something, or give the cache more room: hybrisfs volume set --cache SIZE.",
             )
         free = journal.free_bytes() + journal.bytes - (before.bytes - before.missing)
         if after.missing > free:

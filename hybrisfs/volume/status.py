@@ -12,6 +12,7 @@ from hybrisfs.api.clouds import CloudStatus
 from hybrisfs.api.devices import Accused, Device, Proposal
 from hybrisfs.api.status import Cache, Owing, Values, VolumeStatus
 from hybrisfs.clouds.agreed_clouds import reason_of
+from hybrisfs.read.evict import Shortage
 from hybrisfs.shown import quoted, shown
 from hybrisfs.state.packs import what_is_lost
 
@@ -196,6 +197,7 @@ def _warnings(volume: Opened, devices: list[Device], values: ValueFacts) -> list
     if volume.key_values.trouble:
         waiting.append(f"the key-value store cannot be used: {volume.key_values.trouble}")
     waiting += _about_values(volume, values)
+    waiting += _about_room(volume)
     waiting += volume.mirrors.broken
     waiting += volume.settings.doubts
     alarms = [one for one in (volume.peering.alarm, volume.checkpoints.checkpointer.machine.alarm) if one]
@@ -255,6 +257,21 @@ def _about_deletions(volume: Opened, undeletable: Mapping[int, int]) -> list[str
         f"on {_cloud_name(volume, number)}"
         for number, count in sorted(undeletable.items())
     ]
+
+
+def _about_room(volume: Opened) -> list[str]:
+    """Why programs cannot write. The sentence about one trouble never varies, because a new sentence would be
+    reported as news."""
+    shortage = volume.room.shortage()
+    if shortage is Shortage.DISK:
+        folder = shown(str(volume.fs.journal.directory.parent))
+        return [f"the disk of {folder} is full: nothing can be written until it has room again"]
+    if shortage is Shortage.CACHE:
+        return [
+            "the cache is full of changes that no cloud has yet: nothing can be written until the clouds "
+            f"take them. hybrisfs volume set {quoted(volume.name)} --cache SIZE gives it more of the disk"
+        ]
+    return []
 
 
 def _about_losses(volume: Opened) -> list[str]:

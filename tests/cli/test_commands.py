@@ -18,6 +18,7 @@ from hybrisfs.daemon.wanted_mounts import WantedMount, WantedMounts
 from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home
+from hybrisfs.settings.config import DEFAULT_NO_FETCH_PROGRAMS
 from tests.cli.conftest import Run
 from tests.daemon.fake import FakeVolume, FakeVolumes
 from tests.system.deadline import until
@@ -71,20 +72,60 @@ def test_volume_create_and_list(served: Daemon, volumes: FakeVolumes, run: Run) 
 
 
 def test_volume_set(photos: FakeVolume, run: Run) -> None:
-    assert run("volume", "set", "photos", "--stale-reads", "block").stdout == (
-        "photos: stale reads are blocked.\n"
-    )
-    assert photos.settings.stale_reads == "block"
+    said = run("volume", "set", "photos", "--stale-reads", "block", "--notifications", "off").stdout
+    assert said == "photos:\n  --stale-reads    block\n  --notifications  off\n"
     facts = json.loads(run("volume", "set", "photos", "--stale-reads", "warn", "--json").stdout)
-    assert facts == {"name": "photos", "stale_reads": "warn"}
-    assert run("volume", "set", "photos", "--notifications", "off").stdout == (
-        "photos: notifications are off.\n"
-    )
-    assert not photos.settings.notifications
-    facts = json.loads(run("volume", "set", "photos", "--notifications", "on", "--json").stdout)
-    assert facts == {"name": "photos", "notifications": True}
-    assert run("volume", "set", "photos", "--stale-reads", "maybe").exit_code == 2
-    assert run("volume", "set", "nothing", "--stale-reads", "warn").exit_code != 0
+    assert (facts["name"], facts["stale_reads"], facts["notifications"]) == ("photos", "warn", False)
+    assert run("volume", "set", "nothing", "--stale-reads", "warn").exit_code == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        (["--cache", "40G"], "--cache  40.0 GB"),
+        (["--cache", "1.5TB"], "--cache  1.5 TB"),
+        (["--deletion-percent", "100"], "--deletion-percent  100"),
+        (["--discard-hours", "0"], "--discard-hours  0"),
+        (["--no-fetch-programs", "find, baloo_*"], "--no-fetch-programs  find, baloo_*"),
+        (["--no-fetch-programs", "none"], "--no-fetch-programs  none"),
+        (["--link-port", "2000"], "--link-port  2000"),
+        (["--link-addresses", "nas.lan:1,[fd00::1]:2"], "--link-addresses  nas.lan:1, [fd00::1]:2"),
+        (["--discover", "off"], "--discover  off"),
+    ],
+)
+def test_every_setting_has_an_option(photos: FakeVolume, run: Run, options: list[str], shown: str) -> None:
+    assert run("volume", "set", "photos", *options).stdout == f"photos:\n  {shown}\n"
+    assert f"{options[0]} " in run("volume", "set", "photos").stdout
+
+
+def test_the_usual_programs_come_back(photos: FakeVolume, run: Run) -> None:
+    run("volume", "set", "photos", "--no-fetch-programs", "none")
+    run("volume", "set", "photos", "--no-fetch-programs", "default")
+    assert photos.settings.config.no_fetch_programs == DEFAULT_NO_FETCH_PROGRAMS
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--stale-reads", "maybe"],
+        ["--cache", "much"],
+        ["--cache", "-1G"],
+        ["--cache", "1M"],
+        ["--cache", "9999999999T"],
+        ["--deletion-percent", "101"],
+        ["--discard-hours", "999999999"],
+        ["--veto-hours", "0"],
+        ["--link-port", "65536"],
+        ["--link-addresses", "nowhere"],
+        ["--no-fetch-programs", "a,,b"],
+    ],
+)
+def test_what_cannot_be_set_is_refused(photos: FakeVolume, run: Run, options: list[str]) -> None:
+    before = photos.settings.config
+    refused = run("volume", "set", "photos", *options)
+    assert refused.exit_code == 2
+    assert "Traceback" not in refused.stderr
+    assert photos.settings.config == before
 
 
 def test_a_volume_needs_clouds(served: Daemon, run: Run) -> None:

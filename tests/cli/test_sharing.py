@@ -455,5 +455,5 @@ def test_a_kit_decides_with_its_passphrase(photos: FakeVolume, run: Run, tmp_pat
 
 def test_how_long_removals_can_be_vetoed_is_set(photos: FakeVolume, run: Run) -> None:
     said = run("volume", "set", "photos", "--veto-hours", "5", "--evict-liars", "on").stdout
-    assert "can be vetoed for 5 hours" in said and "machines are suspended by proofs" in said
-    assert (photos.settings.veto_hours, photos.settings.evict_liars) == (5, True)
+    assert said == "photos:\n  --veto-hours   5\n  --evict-liars  on\n"
+    assert (photos.settings.config.veto_hours, photos.settings.config.evict_liars) == (5, True)

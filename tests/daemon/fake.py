@@ -27,7 +27,7 @@ from hybrisfs.api.devices import (
 from hybrisfs.api.key_value import Place
 from hybrisfs.api.maintenance import Check, CheckProblem, Dropped, Recovered
 from hybrisfs.api.status import VolumeStatus
-from hybrisfs.api.volumes import CloudUrl, Rebuilt, Secret, SecretsOfPlace, TriedPlace, Volume
+from hybrisfs.api.volumes import CloudUrl, Rebuilt, Secret, SecretsOfPlace, TriedPlace, Volume, VolumeSettings
 from hybrisfs.daemon.interfaces import KeyValueControl, OpenVolume
 from hybrisfs.errors import DamagedError, HybrisError, UsageError
 from hybrisfs.home import Home
@@ -40,7 +40,8 @@ from hybrisfs.pairing.errors import PairingError
 from hybrisfs.pairing.exchange import Dialogue
 from hybrisfs.pairing.messages import Peer
 from hybrisfs.recovery import RecoveryError
-from hybrisfs.versions.retention import parse_retention
+from hybrisfs.settings.config import VolumeConfig
+from hybrisfs.settings.settings import entries_of
 from tests.daemon.fake_clouds import DRAWN, KIT, FakeClouds, FakeMaintenance, FakeRecovery, FakeTransfers
 from tests.daemon.fake_content import FakeBrowsing, FakeContent, FakeLabels
 from tests.daemon.fake_facts import EXPIRES, FakeCollection
@@ -162,29 +163,17 @@ class FakeCollector:
         return FakeCollection({**_NOTHING_TO_DELETE, **self.facts, "waiting_for": waiting})
 
 
-@dataclass
 class FakeSettings:
     """Remembers what is set."""
 
-    stale_reads: str = "warn"
-    keep_versions: str = "default"
-    notifications: bool = True
-    veto_hours: int = 72
-    evict_liars: bool = False
+    def __init__(self) -> None:
+        self.config = VolumeConfig("photos", bytes(16), 1, 1, (), shared=True)
 
-    def set_trials(self, veto_hours: int | None, *, evict_liars: bool | None) -> None:
-        self.veto_hours = self.veto_hours if veto_hours is None else veto_hours
-        self.evict_liars = self.evict_liars if evict_liars is None else evict_liars
+    def edit(self, entries: Mapping[str, Any]) -> None:
+        self.config = self.config.edited(entries)
 
-    def set_stale_reads(self, how: str) -> None:
-        self.stale_reads = how
-
-    def set_notifications(self, wanted: bool) -> None:
-        self.notifications = wanted
-
-    def set_keep_versions(self, rule: str) -> str:
-        self.keep_versions = str(parse_retention(rule))
-        return self.keep_versions
+    def entries(self) -> VolumeSettings:
+        return entries_of(self.config, [])
 
 
 @dataclass
@@ -275,7 +264,7 @@ class FakeVolume:
             notices=self.notices,
             checkpoint={"current": True, "waits_for": [], "log": self.log},
             cache={"bytes": 1_000_000, "budget": 20_000_000_000},
-            notifications=self.settings.notifications,
+            notifications=self.settings.config.notifications,
         )
         facts.devices = self.devices()
         facts.transfers, facts.mirrors = self.transfers.facts(), self.mirrors.all()

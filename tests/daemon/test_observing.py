@@ -135,7 +135,7 @@ def test_the_desktop_is_told_what_needs_a_person(rig: Rig) -> None:
 
 def test_the_desktop_is_left_alone_when_it_is_to_be(rig: Rig) -> None:
     volume = rig.volumes.opened["photos"]
-    volume.settings.set_notifications(False)
+    volume.settings.edit({"notifications": False})
     volume.conflicting.append({})
     rig.observing.look(1.0)
     assert rig.desktop.actions == []

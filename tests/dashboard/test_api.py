@@ -59,6 +59,7 @@ def test_what_has_not_changed_is_not_sent_again(page: Page, volume: FakeVolume) 
         "history?span=hour",
         "history?span=day",
         "cost",
+        "settings",
         "clouds",
         "recovery",
         "deletions",
@@ -97,6 +98,23 @@ def test_no_secret_is_told(page: Page, volume: FakeVolume) -> None:
     assert not [
         one for one in commands if one.startswith(("recover", "device", "cloud", "kv", "volume create"))
     ]
+
+
+def test_settings_are_told_and_changed(page: Page, volume: FakeVolume) -> None:
+    url = "/api/volumes/photos/settings"
+    assert page.facts(url)["cache_bytes"] == volume.settings.config.cache_bytes
+    answer = page.post("/api/volumes/photos/do/settings", {"cache_bytes": 10**9, "link_addresses": ["nas:1"]})
+    assert answer.status_code == 200
+    assert (page.facts(url)["cache_bytes"], page.facts(url)["link_addresses"]) == (10**9, ["nas:1"])
+    refused: list[dict[str, Any]] = [
+        {"cache_bytes": 1},
+        {"cache_bytes": "x"},
+        {"clouds": []},
+        {"name": "other"},
+    ]
+    for wrong in refused:
+        assert page.post("/api/volumes/photos/do/settings", wrong).status_code == 400
+    assert page.facts(url)["cache_bytes"] == 10**9
 
 
 def test_conflicts_come_in_pages(page: Page, volume: FakeVolume) -> None:

@@ -52,7 +52,7 @@ def wait_for(volume: Volume, *, suspect: bool) -> None:
 def test_a_program_waits_for_a_silent_device_or_fails(device: Device, tmp_path: Path) -> None:
     volume, file = device.volume, tmp_path / "mnt" / "file"
     assert file.read_bytes() == b"content"  # it is only warned of
-    volume.settings.set_stale_reads("block")
+    volume.settings.edit({"stale_reads": "block"})
     assert VolumeConfig.load(device.home, NAME).stale_reads == "block"
     freshness = volume.following.freshness
     usual, freshness.limits = freshness.limits, FreshnessLimits(wait_seconds=0.0)

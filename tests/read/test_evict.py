@@ -13,7 +13,7 @@ import pytest
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.environment import SYSTEM, Environment
-from hybrisfs.read.evict import RoomLimits
+from hybrisfs.read.evict import RoomLimits, Shortage
 from hybrisfs.state.journal import RESERVE, JournalFullError
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.write.chunk import Chunker
@@ -238,6 +238,7 @@ def test_waiting_for_room_evicts(rig: Rig) -> None:
         fill(rig, b"more")
     rig.fs.unlink(rig.tx, ROOT_INO, b"more")
     assert rig.room.wait_for_room(SIZE)
+    assert rig.room.shortage() is None
     fill(rig, b"more")
 
 
@@ -266,9 +267,15 @@ def test_nobody_waits_for_what_cannot_come(rig: Rig) -> None:
     fill(rig, *NAMES)
     rig.publish()
     rig.journal.budget = rig.journal.bytes
+    assert rig.room.shortage() is None
     rig.clouds.down = True
     assert not rig.room.wait_for_room(SIZE)
+    assert rig.room.shortage() is Shortage.CACHE
     rig.clouds.down = False
+    rig.journal.budget += 2 * SIZE
+    assert rig.room.shortage() is None
+    rig.journal.budget -= 2 * SIZE
+    assert rig.room.shortage() is None, "nobody was refused since"
     rig.signals.stop()
     assert not rig.room.wait_for_room(SIZE)
 

@@ -29,7 +29,18 @@ from tests.system.dashboard_page import (
 )
 from tests.system.deadline import until
 
-_SECTIONS = ("overview", "clouds", "transfers", "devices", "files", "kv", "conflicts", "cost", "log")
+_SECTIONS = (
+    "overview",
+    "clouds",
+    "transfers",
+    "devices",
+    "files",
+    "kv",
+    "conflicts",
+    "cost",
+    "settings",
+    "log",
+)
 _SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 _BROKEN_NAMES = """() => {
     for (const speed of document.querySelectorAll(".rows .name + span:not(.badge):not(.buttons)"))
@@ -286,6 +297,32 @@ def test_transfers_are_paused_and_go_on(opened: Opened, machines: Pair) -> None:
     picture(page, "overview-paused")
     page.get_by_role("button", name="Resume transfers").click()
     expect(page.locator(".hero.good .sentence")).to_have_text("All safe.", timeout=PATIENCE)
+    assert opened.complaints == []
+
+
+def test_settings_are_changed_by_a_form(opened: Opened, machines: Pair) -> None:
+    page = opened.page
+    show(page, "settings")
+    room = page.get_by_role("spinbutton", name="Keep at most, in GB")
+    expect(room).to_have_value("21.47")
+    room.fill("5.5")
+    page.get_by_label("Programs that fetch nothing").fill("find\n\n  du ")
+    page.get_by_role("region", name="Room on this machine").get_by_role("button", name="Save").click()
+    expect(page.get_by_text("takes effect when the daemon is restarted")).to_be_visible(timeout=PATIENCE)
+    page.get_by_label("While one is silent").select_option("block")
+    page.get_by_role("region", name="Other machines", exact=True).get_by_role("button", name="Save").click()
+
+    def now() -> dict[str, Any]:
+        facts = json.loads(machines.here.run("volume", "set", machines.here.volume, "--json"))
+        return {name: facts[name] for name in ("cache_bytes", "no_fetch_programs", "stale_reads")}
+
+    wanted = {"cache_bytes": 5_500_000_000, "no_fetch_programs": ["find", "du"], "stale_reads": "block"}
+    until(lambda: now() == wanted, "the settings to be kept")
+    expect(room).to_have_value("5.5", timeout=PATIENCE)
+    picture(page, "settings")
+    page.get_by_label("While one is silent").select_option("warn")
+    page.get_by_role("region", name="Other machines", exact=True).get_by_role("button", name="Save").click()
+    until(lambda: now() == {**wanted, "stale_reads": "warn"}, "the settings to be kept")
     assert opened.complaints == []
 
 

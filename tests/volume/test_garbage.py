@@ -157,7 +157,7 @@ def test_little_that_is_needed_does_not_keep_much(hasty: Device) -> None:
 
 
 def test_nothing_goes_before_its_time(device: Device) -> None:
-    device.volume.settings.set_keep_versions("off")
+    device.volume.settings.edit({"keep_versions": "off"})
     device.write("gone", noise(1, MIB))
     device.sync()
     before = packs(device)

@@ -87,7 +87,7 @@ def test_nothing_goes_before_the_other_device_agrees(pair: tuple[Device, Home]) 
     assert second.config.keep_versions == DEFAULT_RETENTION
     try:
         until(lambda: second.versions.removed("").removed, "the other device to hear of the removal")
-        second.settings.set_keep_versions("off")
+        second.settings.edit({"keep_versions": "off"})
         second.thinner.thin(time.time_ns())
 
         def is_gone() -> bool:

@@ -298,7 +298,7 @@ def test_what_all_have_agreed_on_ends(pair: tuple[Device, Second]) -> None:
     written(first, second)
     remove(first, "file")
     first.sync()
-    second.volume.settings.set_keep_versions("off")
+    second.volume.settings.edit({"keep_versions": "off"})
 
     def is_gone() -> bool:
         for one in (first, second):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hybrisfs.api.status import VolumeStatus
-from hybrisfs.errors import HybrisError
+from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.settings.config import VolumeConfig
 from tests.volume.device import NAME, Device
 
@@ -80,7 +80,7 @@ def test_what_cannot_is_said_until_the_restart(device: Device, edit: Callable[..
 def test_a_command_overwrites_no_edit(device: Device, edit: Callable[..., None]) -> None:
     edit(discard_hours=5, deletion_percent=77)
     device.volume.transfers.limit("100k", None, None)
-    device.volume.settings.set_stale_reads("block")
+    device.volume.settings.edit({"stale_reads": "block"})
     edit(transfers={"up": "200k", "down": "300k", "on_metered": "pause", "paused": False})
     device.volume.transfers.pause(None)
     now = kept(device)
@@ -110,8 +110,8 @@ def test_an_edit_that_cannot_be_understood_is_said_and_left_alone(
 
 def test_what_commands_change_is_no_edit(device: Device) -> None:
     device.volume.transfers.pause(1000.5)
-    device.volume.settings.set_keep_versions("off")
-    device.volume.settings.set_notifications(False)
+    device.volume.settings.edit({"keep_versions": "off"})
+    device.volume.settings.edit({"notifications": False})
     assert doubts(device) == []
     assert device.volume.transfers.held == "transfers are paused"
 
@@ -120,5 +120,29 @@ def test_a_slip_of_the_pen_is_named(device: Device, edit: Callable[..., None]) -
     edit(cache_byte=100 << 20)
     [doubt] = doubts(device)
     assert "cache_byte" in doubt
-    device.volume.settings.set_notifications(False)
+    device.volume.settings.edit({"notifications": False})
     assert json.loads(path_of(device).read_text())["cache_byte"] == 100 << 20
+
+
+def test_what_cannot_hold_at_once_is_written_and_said(device: Device) -> None:
+    settings = device.volume.settings
+    settings.edit({"links.port": 4711, "cache_bytes": 100 << 20, "discard_hours": 5})
+    assert device.volume.fs.journal.budget == 100 << 20
+    assert (settings.entries().link_port, settings.entries().discard_hours) == (4711, 5)
+    [doubt] = doubts(device)
+    assert "links, discard_hours" in doubt and "restarted" in doubt
+    assert settings.entries().warnings == [doubt]
+    device.reopen()
+    assert doubts(device) == []
+    assert (device.volume.config.links.port, device.volume.config.discard_hours) == (4711, 5)
+
+
+def test_a_wrong_value_changes_nothing(device: Device, edit: Callable[..., None]) -> None:
+    edit(cache_byte=1)
+    before = path_of(device).read_text()
+    for entries in ({"cache_bytes": 5}, {"links.port": "x"}, {"keep_versions": "some"}):
+        with pytest.raises(UsageError):
+            device.volume.settings.edit({"notifications": False, **entries})
+        assert path_of(device).read_text() == before
+    device.volume.settings.edit({"links.discover": False})
+    assert json.loads(path_of(device).read_text())["cache_byte"] == 1

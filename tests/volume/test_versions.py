@@ -233,13 +233,13 @@ def test_a_version_that_is_not_what_its_update_wrote_is_found(device: Device) ->
 
 
 def test_the_rule_is_kept(device: Device) -> None:
-    assert device.volume.settings.set_keep_versions("all:2d,room:1G") == (
-        "all:2d,daily:7d,weekly:31d,monthly:366d,room:1G"
-    )
+    device.volume.settings.edit({"keep_versions": "all:2d,room:1G"})
+    kept = "all:2d,daily:7d,weekly:31d,monthly:366d,room:1G"
+    assert device.volume.settings.entries().keep_versions == kept
     device.reopen()
     assert VolumeConfig.load(device.home, NAME).keep_versions.room == 1 << 30
     assert str(device.volume.versions.rule).startswith("all:2d")
-    device.volume.settings.set_keep_versions("off")
+    device.volume.settings.edit({"keep_versions": "off"})
     device.write("file", b"old")
     sign(device)
     device.write("file", b"new")
