@@ -155,6 +155,9 @@ def _write(path: Path, text: str) -> None:
 
 
 # -- the units by which systemd runs the daemon of a user: their text and where they are ----------------
+# A login waits for the target basic of the user's systemd, and the service is before it: so no program of the
+# session finds a folder that is not mounted yet. When the daemon does not come up, the login waits no longer
+# than JobRunningTimeoutSec; user@.service would be given up after 90 s.
 # With the usual folders the text is the same for all users, so that a package can ship it. Nothing in it may
 # imply NoNewPrivileges, as most of systemd's sandboxing does for a user's units: fusermount3 is setuid.
 
@@ -172,7 +175,11 @@ _SERVICE_TEXT: Final = """\
 [Unit]
 Description=HybrisFS, a folder over several clouds
 Requires={socket}
-After={socket}
+After={socket} dbus.socket
+DefaultDependencies=no
+Before=basic.target shutdown.target
+Conflicts=shutdown.target
+JobRunningTimeoutSec=25
 StartLimitIntervalSec=0
 
 [Service]

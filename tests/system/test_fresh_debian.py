@@ -68,12 +68,30 @@ def log_out_let_cron_work_and_log_in(machine: Machine) -> None:
     holder = "cat .local/state/hybrisfs/runtime/daemon.lock"
     first = machine.as_alice(holder)
     machine.as_root("systemctl start user@1000.service")
-    until(lambda: machine.alice_can("systemctl --user is-active hybrisfs.service"), "the service", 120)
     machine.as_alice("hybrisfs status; hybrisfs sync --wait")
     assert machine.as_alice(holder).strip() == pid_of_service(machine) != first.strip()
     assert machine.as_alice("cat HybrisFS/letter") == "kept\n"
     machine.as_alice("env -u XDG_RUNTIME_DIR hybrisfs status")
     until(lambda: machine.alice_can("test -s $XDG_RUNTIME_DIR/hybrisfs/status.json"), "what panels read")
+
+
+def log_out_and_in(machine: Machine) -> None:
+    """The first program of a session finds the folder, for a login waits for it."""
+    machine.as_root("systemctl stop user@1000.service")
+    assert not machine.alice_can("ls HybrisFS")
+    machine.as_root("systemctl start user@1000.service")  # what pam_systemd(8) waits for
+    assert machine.as_alice("cat HybrisFS/letter") == "kept\n"
+
+
+def log_in_though_the_daemon_does_not_come_up(machine: Machine) -> None:
+    folder = ".config/systemd/user/hybrisfs.service.d"
+    broken = "[Service]\\nType=notify\\nExecStart=\\nExecStart=/bin/false\\n"
+    machine.as_alice(f"mkdir -p {folder}; printf '{broken}' >{folder}/broken.conf")
+    machine.as_root("systemctl stop user@1000.service")
+    machine.as_root("systemctl start user@1000.service")
+    machine.as_alice("systemctl --user is-active basic.target")
+    machine.as_alice(f"rm -r {folder}; systemctl --user daemon-reload")
+    until(lambda: machine.alice_can("cat HybrisFS/letter"), "the mount to be back", 120)
 
 
 def test_install_use_kill_stop_remove(machine: Machine) -> None:
@@ -103,7 +121,9 @@ def test_install_use_kill_stop_remove(machine: Machine) -> None:
     machine.as_alice("hybrisfs status")  # the socket starts the service
     assert machine.as_alice("cat HybrisFS/letter") == "kept\n"
 
+    log_out_and_in(machine)
     log_out_let_cron_work_and_log_in(machine)
+    log_in_though_the_daemon_does_not_come_up(machine)
 
     machine.as_alice("HYBRISFS_HOME=~/other hybrisfs quickstart")  # a daemon that systemd knows nothing of
     said = machine.as_root("dpkg -r hybrisfs")
