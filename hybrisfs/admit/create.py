@@ -13,6 +13,7 @@ from backends.credentials import Credentials, CredentialStore
 from backends.errors import StoreError
 from backends.registry import open_store
 from backends.store import Store
+from hybrisfs.admit.local_copy import require_free_name
 from hybrisfs.environment import SYSTEM, make_directory, sync_directory
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
@@ -40,19 +41,12 @@ KEYS_FILE: Final = "keys.json"
 def create_volume(home: Home, name: str, clouds: Sequence[str], f: int | None, k: int | None) -> VolumeConfig:
     """Make the volume *name* over the clouds with these URLs. Raises HybrisError, leaving nothing behind."""
     home.prepare()
-    if (home.volume_config(name) / "volume.json").exists():
-        raise UsageError(f"there is a volume {name!r} already", "", "Choose another name.")
+    require_free_name(home, name)
     if len(set(clouds)) != len(clouds):
         raise UsageError("a cloud is named twice", "two shares on one cloud would be lost together")
     f, k = choose_redundancy(len(clouds), f, k)
     config = VolumeConfig(name, new_volume_id(), f, k, _name_clouds(clouds))
     state = home.volume_state(name)
-    if state.exists():
-        raise HybrisError(
-            f"{state} is in the way",
-            "it holds the keys or data of a volume whose configuration is gone",
-            "Move it away, or restore the configuration.",
-        )
     marked: list[Store] = []
     try:
         credentials, places = CredentialStore(home.credentials), OwnPlaces(home, SYSTEM)

@@ -205,6 +205,18 @@ class Volume(Opened):
             charges=self.sharing.misconduct.facts(member.device),
         )
 
+    @property
+    def has_left(self) -> bool:
+        """Whether this device has signed that it belongs to the volume no longer."""
+        with self.fs.state.transaction() as tx:
+            return tx.members.has_left(tx.updates.device)
+
+    def leave(self, timeout: float) -> bool:
+        """See `Membership.leave`; whether the clouds have that after so many seconds."""
+        self.sharing.membership.leave()
+        self.committer.commit_now()
+        return self.uploads.wait_shipped(timeout)
+
     def keep_device(self, device: str, *, passphrase: str | None = None) -> KeptDevice:
         """See `Membership.keep`; with the *passphrase* of a recovery kit, the kit vetoes instead."""
         membership = self.sharing.membership
