@@ -216,6 +216,8 @@ def _trial(one: Accused) -> str:
     words = {"keep": "says keep", "suspend": "says suspend", "remove": "says remove"}
     votes = ", ".join(f"{shown(vote.by)} {words[vote.stance]}" for vote in one.votes)
     who = f"{shown(one.name)} ({one.id[:8]})"
+    if one.final and any(vote.id == one.id and vote.stance == "remove" for vote in one.votes):
+        return f"{who} has left the volume."
     if one.final:
         return f"{who} was removed for good: {votes}."
     if not one.suspended:

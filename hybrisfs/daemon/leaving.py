@@ -61,10 +61,11 @@ class _Lost:
     def __str__(self) -> str:
         parts = []
         if self.files or self.bytes:
-            parts.append(f"{self.files:,} files or folders with {self.bytes:,} bytes")
+            files = "1 file or folder" if self.files == 1 else f"{self.files:,} files or folders"
+            parts.append(f"{files} with {self.bytes:,} bytes")
         if self.containers:
             parts.append(f"the keys of {', '.join(map(shown, self.containers))}")
-        return f"{' and '.join(parts) or 'some changes'} would be lost"
+        return " and ".join(parts)
 
 
 class LeavingCommands:
@@ -168,14 +169,22 @@ class LeavingCommands:
             why,
         )
         if asked.force:
-            log.warning("%s is left by force: %s", slot.name, lost)
+            log.warning("%s is left by force, and lost is: %s", slot.name, str(lost) or "nothing")
             return lost
-        ways = [] if done else [f"hybrisfs sync {slot.name} --wait brings it to the clouds."]
+        if not (lost.files or lost.bytes or containers):
+            raise HybrisError(
+                f"{slot.name} is not left: the clouds cannot be told",
+                why,
+                "With --force it is left all the same; then remove this machine on another one: hybrisfs "
+                "device remove.",
+            )
+        brings = f"hybrisfs sync {slot.name} --wait brings changes to the clouds."
+        ways = [] if done else ["Copy what you need elsewhere." if now.removed else brings]
         ways += ["hybrisfs kv migrate moves containers to the clouds."] if containers else []
         raise HybrisError(
-            f"{slot.name} is not left: {lost}",
+            f"{slot.name} is not left, as {lost} would be lost",
             why or "no cloud has that",
-            " ".join([*ways, "With --force it is lost."]),
+            " ".join([*ways, "With --force it is left all the same."]),
         )
 
     def _sync(
@@ -185,7 +194,7 @@ class LeavingCommands:
         status = volume.status()
         if status.removed:
             nothing = not (status.pending_files or status.pending_bytes)
-            return nothing, "" if nothing else "this machine was removed: no other takes its changes"
+            return nothing, "" if nothing else "this machine was removed, and no other takes its changes"
         away = _too_few(status)
         if away:
             return False, away
