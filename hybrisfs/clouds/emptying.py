@@ -205,10 +205,12 @@ def _delete_all(store: Store, found: Emptied, step: Callable[[], None]) -> None:
 
 def _own(store: Store) -> Iterator[StoredObject]:
     """The objects of a volume, as the cloud lists them."""
-    for prefix in (*(f"{folder}/" for folder in _NAMES), *_SINGLE):
+    for name in _SINGLE:
+        yield from (one for one in store.list(name, limit=1).entries if one.name == name)
+    for folder in _NAMES:
         after, more = "", True
         while more:
-            page = store.list(prefix, after=after, limit=MAX_PAGE)
+            page = store.list(f"{folder}/", after=after, limit=MAX_PAGE)
             yield from (one for one in page.entries if is_own_name(one.name))
             more = page.more and bool(page.entries)
             after = page.entries[-1].name if page.entries else ""
