@@ -289,7 +289,7 @@ Examples:
   hybrisfs volume leave photos --yes --timeout 600"""
 )
 @click.argument("name", shell_complete=complete_volumes)
-@click.option("--force", is_flag=True, help="Leave also when something is lost by that; it is told what.")
+@click.option("--force", is_flag=True, help="Leave also when something is lost by that; it says what.")
 @click.option("--yes", is_flag=True, help="Do not ask; without a terminal nobody is asked.")
 @click.option(
     "--last",

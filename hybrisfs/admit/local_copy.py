@@ -11,7 +11,7 @@ program after it, `finish_copies` does the rest when the daemon starts, as does 
 It gets another name (`rename_copy`) in these:
 
     1  config/volumes/OLD/new-name holds the name NEW
-    2  what else goes by the name is told (mounts that are wanted)
+    2  what else goes by the name learns of it (mounts that are wanted)
     3  state/volumes/OLD becomes state/volumes/NEW
     4  config/volumes/OLD becomes config/volumes/NEW
     5  config/volumes/NEW/new-name goes
@@ -162,7 +162,7 @@ def require_free_name(home: Home, name: str) -> None:
 
 
 def rename_copy(home: Home, old: str, new: str, renamed: Callable[[str, str], None]) -> None:
-    """Call a volume that is closed otherwise on this machine. *renamed* is told both names, maybe again after
+    """Call a volume that is closed otherwise on this machine. *renamed* gets both names, maybe again after
     a crash. Raises UsageError, HybrisError, OSError."""
     require_free_name(home, new)
     if not home.volume_state(old).exists():

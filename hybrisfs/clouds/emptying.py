@@ -89,18 +89,20 @@ def empty_clouds(
     cannot be kept how far that is.
     """
     credentials, places = CredentialStore(home.credentials), OwnPlaces(home, SYSTEM)
-    work = [_Work(one, config.id, deletion) for one in config.clouds]
-    for one in work:
-        one.start(open_cloud(one.cloud, credentials, places).store)
+    work = [
+        _Work(one, open_cloud(one, credentials, places).store, config.id, deletion) for one in config.clouds
+    ]
+    for each in work:
+        each.start()
     try:
-        while not all(one.wait(_GLANCE) for one in work):
+        while not all(one.has_ended(_GLANCE) for one in work):
             tell(sum(one.found.objects for one in work))
     finally:
-        for one in work:
-            one.stop()
-    for one in work:
-        if one.failure is not None:
-            raise one.failure
+        for each in work:
+            each.stop()
+    for each in work:
+        if each.failure is not None:
+            raise each.failure
     return [(one.cloud, one.found) for one in work]
 
 
@@ -111,35 +113,34 @@ class _StoppedError(Exception):
 class _Work:
     """A thread that empties one cloud: the disk that it is on may hang, and is not waited for then."""
 
-    def __init__(self, cloud: CloudConfig, volume: bytes, deletion: Deletion) -> None:
+    def __init__(self, cloud: CloudConfig, store: Store, volume: bytes, deletion: Deletion) -> None:
         self.cloud: Final = cloud
         self.found: Final = Emptied()
         self.failure: Exception | None = None
+        self._store = store
         self._volume = volume
         self._deletion = deletion
         self._stopping = threading.Event()
-        self._ended = threading.Event()
+        self._thread = threading.Thread(name=f"delete {cloud.name}", target=self._run, daemon=True)
 
-    def start(self, store: Store) -> None:
-        name = f"delete {self.cloud.name}"
-        threading.Thread(target=self._run, args=(store,), name=name, daemon=True).start()
+    def start(self) -> None:
+        self._thread.start()
 
-    def wait(self, seconds: float) -> bool:
-        """Whether it has ended after so many seconds."""
-        return self._ended.wait(seconds)
+    def has_ended(self, seconds: float) -> bool:
+        """Whether it has after so many seconds."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
 
     def stop(self) -> None:
         """End it soon."""
         self._stopping.set()
 
-    def _run(self, store: Store) -> None:
+    def _run(self) -> None:
         try:
-            with contextlib.closing(store):
-                empty(store, self._volume, self.cloud.number, self._deletion, self.found, self._step)
+            with contextlib.closing(self._store):
+                empty(self._store, self._volume, self.cloud.number, self._deletion, self.found, self._step)
         except Exception as error:  # noqa: BLE001 - raised again where it is waited for
             self.failure = error
-        finally:
-            self._ended.set()
 
     def _step(self) -> None:
         if self._stopping.is_set():

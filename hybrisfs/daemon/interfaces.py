@@ -411,7 +411,7 @@ class VolumeKind(Protocol):
         """Delete what this device has of a closed volume."""
 
     def rename(self, home: Home, old: str, new: str, renamed: Callable[[str, str], None]) -> None:
-        """Call a closed volume otherwise. *renamed* is told both names, maybe again after a crash."""
+        """Call a closed volume otherwise. *renamed* gets both names, maybe again after a crash."""
 
     def finish(self, home: Home, renamed: Callable[[str, str], None]) -> None:
         """Finish what `forget` and `rename` had begun when the program ended."""

@@ -88,7 +88,7 @@ class LeavingCommands:
 
     @contextmanager
     def _alone_with(self, name: str | None) -> Iterator[Slot]:
-        """The volume, which no other such command takes meanwhile."""
+        """The volume, which no other such command takes at the same time."""
         slot = self._slots.get(name)
         with self._lock:
             if slot.name in self._busy:
@@ -173,7 +173,7 @@ class LeavingCommands:
             return lost
         if not (lost.files or lost.bytes or containers):
             raise HybrisError(
-                f"{slot.name} is not left: the clouds cannot be told",
+                f"{slot.name} is not left: the clouds do not answer",
                 why,
                 "With --force it is left all the same; then remove this machine on another one: hybrisfs "
                 "device remove.",

@@ -107,8 +107,8 @@ class Volume(Opened):
             raise HybrisError(
                 f"this device was removed from the volume {self.name}",
                 "what changes here reaches no other device",
-                "Copy what you need to another folder. To belong to the volume again, delete it here and "
-                "pair this device again.",
+                "Copy what you need to another folder. To belong to the volume again, leave it here "
+                f"(hybrisfs volume leave {self.name} --force) and pair this device again.",
             )
 
     def drop_cache(self) -> Dropped:

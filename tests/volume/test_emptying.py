@@ -188,6 +188,6 @@ def test_one_who_hangs_up_ends_it(device: Device) -> None:
     device.close()
     config, deletion = VolumeConfig.load(device.home, NAME), Deletion(device.home, NAME)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hybrisfs.clouds.emptying._Work.wait", lambda self, seconds: False)
+        patch.setattr("hybrisfs.clouds.emptying._Work.has_ended", lambda self, seconds: False)
         with pytest.raises(GoneError):
             empty_clouds(device.home, config, deletion, tell)
