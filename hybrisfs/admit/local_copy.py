@@ -4,14 +4,15 @@ A volume is given up (`forget_copy`) in these steps. The first is the one that c
 program after it, `finish_copies` does the rest when the daemon starts, as does the same command once more.
 
     1  state/volumes/NAME becomes state/volumes/.left-NAME, a name that no volume has: nothing opens it now
-    2  the marks of mirrors go from their folders, and secrets of clouds that no other volume here uses
+    2  the marks of mirrors go from their folders, and the key of the S3 gateway and secrets of clouds that no
+       other volume here uses
     3  config/volumes/NAME goes, volume.json last: until then the volume is listed, and can be named
     4  state/volumes/.left-NAME goes, with keys, database, journal and the rest
 
 It gets another name (`rename_copy`) in these:
 
     1  config/volumes/OLD/new-name holds the name NEW
-    2  what else goes by the name learns of it (mounts that are wanted)
+    2  what else goes by the name learns of it (mounts that are wanted, the key of the S3 gateway)
     3  state/volumes/OLD becomes state/volumes/NEW
     4  config/volumes/OLD becomes config/volumes/NEW
     5  config/volumes/NEW/new-name goes
@@ -76,6 +77,7 @@ def forget_copy(home: Home, name: str) -> None:
     elif not left.exists() and not home.volume_config(name).exists():
         raise HybrisError(f"there is nothing of a volume {name!r} on this machine")
     _remove_marks(left)
+    home.gateway_key(name).unlink(missing_ok=True)
     _remove_secrets(home, name)
     _remove_configuration(home.volume_config(name))
     if left.exists():
@@ -175,6 +177,8 @@ def rename_copy(home: Home, old: str, new: str, renamed: Callable[[str, str], No
 
 def _finish_renaming(home: Home, old: str, new: str, renamed: Callable[[str, str], None]) -> None:
     renamed(old, new)
+    if old != new and home.gateway_key(old).exists():
+        home.gateway_key(old).replace(home.gateway_key(new))
     for before, now in (
         (home.volume_state(old), home.volume_state(new)),
         (home.volume_config(old), home.volume_config(new)),

@@ -42,6 +42,8 @@ def made(home: Home, tmp_path: Path) -> Home:
     """Two volumes."""
     for name in (NAME, OTHER):
         create_volume(home, name, [(tmp_path / name).as_uri()], 0, 1)
+        make_directory(home.gateway_key(name).parent, SYSTEM)
+        home.gateway_key(name).write_text(name)
     return home
 
 
@@ -71,7 +73,7 @@ def killed_at(step: int) -> Iterator[None]:
         patch.setattr(owner, name, call)
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("rename", "unlink", "rmdir"):
+        for name in ("rename", "replace", "unlink", "rmdir"):
             dying(Path, name)
         dying(shutil, "rmtree")
         dying(local_copy, "replace_file")
@@ -99,6 +101,7 @@ def test_a_volume_that_was_being_forgotten_goes(made: Home, step: int) -> None:
     finish_copies(made, lambda old, new: None)
     if step:
         assert folders(made) == {OTHER} and names(made) == [OTHER]
+        assert [path.stem for path in made.gateway_key(OTHER).parent.iterdir()] == [OTHER]
         create_volume(made, NAME, [(made.state.parent / "anew").as_uri()], 0, 1)
 
 
@@ -109,7 +112,7 @@ def test_killing_reaches_all_steps(made: Home) -> None:
         forget_copy(made, OTHER)
 
 
-@pytest.mark.parametrize("step", range(5))
+@pytest.mark.parametrize("step", range(7))
 def test_a_volume_that_was_being_renamed_has_one_name(made: Home, step: int) -> None:
     keys = (made.volume_state(NAME) / "keys.json").read_bytes()
     told: list[tuple[str, str]] = []
@@ -120,11 +123,13 @@ def test_a_volume_that_was_being_renamed_has_one_name(made: Home, step: int) -> 
             done = True
     except _KilledError:
         finish_copies(made, lambda *both: told.append(both))
-    name = NAME if step == 0 else "new"
+    begun = step > 1  # the first two make the file that says so
+    name = "new" if begun else NAME
     assert names(made) == sorted([name, OTHER]) and folders(made) == {name, OTHER}
     assert (made.volume_state(name) / "keys.json").read_bytes() == keys
     assert not (made.volume_config(name) / "new-name").exists()
-    assert done == (step == 4) and all(new == "new" for _, new in told) and bool(told) == (step > 0)
+    assert made.gateway_key(name).read_text() == NAME
+    assert done == (step == 6) and all(new == "new" for _, new in told) and bool(told) == begun
 
 
 @pytest.mark.parametrize("name", ["a/b", "", "-x", OTHER, NAME])
