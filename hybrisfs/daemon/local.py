@@ -100,6 +100,7 @@ class LocalVolumes:
     def rebuild(self, home: Home, name: str, step: Callable[[str, int, int], None]) -> Rebuilt:
         from hybrisfs.admit.rebuild import rebuild_volume
 
+        require_kept(home, name)
         return rebuild_volume(home, name, step)
 
     def empty_clouds(self, home: Home, name: str, tell: Callable[[int], None]) -> Sequence[DeletedCloud]:
