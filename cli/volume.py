@@ -310,6 +310,9 @@ def leave(name: str, force: bool, yes: bool, last: bool, timeout: float | None, 
     """
     with Client.connect() as client:
         facts = _facts(client, name)
+        if force and isinstance(facts, VolumeStatus) and (facts.pending_files or facts.pending_bytes):
+            pending = pending_work(facts.pending_files, facts.pending_bytes)
+            click.echo(f"Lost is what does not reach the clouds before: {pending} now.", err=True)
         last = _may_leave(client, facts, yes=yes, last=last)
         with progress_bar("bytes") as bar:
             left = client.call(

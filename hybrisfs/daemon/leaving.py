@@ -51,12 +51,11 @@ _FIT: Final = ("ok", "slow", "lying")  # the states of clouds that take somethin
 
 @dataclass(frozen=True, slots=True)
 class _Lost:
-    """What is on this device only, and why."""
+    """What is on this device only."""
 
     files: int = 0
     bytes: int = 0
     containers: Sequence[str] = ()
-    why: str = ""
 
     def __str__(self) -> str:
         parts = []
@@ -123,22 +122,17 @@ class LeavingCommands:
                         "machines have to remove this one.",
                     ) from error
                 self._forget(slot)
-                return _left(slot.name, [], _Lost(why=why), told=False, trouble=why)
+                return _left(slot.name, [], _Lost(), told=False, trouble=why)
             return self._leave_open(slot, volume, asked, tell)
 
     def _leave_open(
         self, slot: Slot, volume: OpenVolume, asked: VolumeLeaveRequest, tell: Callable[[Moved], None]
     ) -> LeftVolume:
-        others = [one.name for one in volume.devices() if not one.this]
-        if not others and not asked.last:
-            raise UsageError(
-                f"{slot.name} is not left: this is its last machine",
-                "nobody could then read the clouds without a recovery kit",
-                "With --last it is left all the same; hybrisfs volume delete empties the clouds.",
-            )
+        _others(volume, asked)
         self._bring(slot, volume, asked, tell)
         slot.release(lazy=asked.force)
         lost = self._bring(slot, volume, asked, tell)
+        others = _others(volume, asked)  # some may have left at the same time
         told, trouble = True, ""
         if others and (volume.has_left or not volume.status(look=False).removed):
             told, trouble = _tell_others(volume, _FORCED_SECONDS if asked.force else _TELL_SECONDS)
@@ -166,7 +160,6 @@ class LeavingCommands:
             now.pending_files + now.machines_only.files,
             now.pending_bytes + now.machines_only.bytes,
             containers,
-            why,
         )
         if asked.force:
             log.warning("%s is left by force, and lost is: %s", slot.name, str(lost) or "nothing")
@@ -253,6 +246,18 @@ class LeavingCommands:
                 raise UsageError(f"there is a volume {new!r} already", "", "Choose another name.")
             place = self._slots.rename(slot, new)
             return RenamedVolume(new, None if place is None else str(place))
+
+
+def _others(volume: OpenVolume, asked: VolumeLeaveRequest) -> list[str]:
+    """The names of the other machines. Raises UsageError when there is none, and that is not agreed to."""
+    others = [one.name for one in volume.devices() if not one.this]
+    if not others and not asked.last:
+        raise UsageError(
+            f"{volume.name} is not left: this is its last machine",
+            "nobody could then read the clouds without a recovery kit",
+            "With --last it is left all the same; hybrisfs volume delete empties the clouds.",
+        )
+    return others
 
 
 def _left(name: str, others: list[str], lost: _Lost, *, told: bool = True, trouble: str = "") -> LeftVolume:

@@ -35,6 +35,7 @@ def test_what_is_lost_is_told(photos: FakeVolume, run: Run) -> None:
     refused = run("volume", "leave", "photos", "--timeout", "0")
     assert refused.exit_code == 1 and "2 files or folders with 5,000 bytes would be lost" in refused.stderr
     done = run("volume", "leave", "photos", "--timeout", "0", "--force")
+    assert "Lost is what does not reach the clouds before: 2 changes (5.0 kB) now.\n" in done.stderr
     assert "Lost is what no cloud had: 2 changes (5.0 kB).\n" in done.stdout
     assert "hybrisfs device remove there." in done.stdout
 

@@ -126,6 +126,17 @@ def test_the_last_machine_is_not_left_by_mistake(daemon: Daemon, volumes: FakeVo
     assert left.others == [] and left.told and not volumes.opened["photos"].has_left
 
 
+def test_the_last_of_two_that_leave_at_the_same_time_stays(daemon: Daemon, photos: FakeVolume) -> None:
+    def sync(timeout: float | None, progress: object) -> bool:
+        photos.others = []  # the other one has left
+        return True
+
+    photos.sync = sync  # type: ignore[method-assign]
+    with pytest.raises(UsageError, match="its last machine"):
+        ask(daemon, VolumeLeaveRequest("photos"))
+    assert not photos.has_left and not photos.closed
+
+
 def test_programs_that_use_it_keep_it(daemon: Daemon, photos: FakeVolume, tmp_path: Path) -> None:
     ask(daemon, MountRequest("photos", str(tmp_path / "mnt")))
     photos.busy = True
