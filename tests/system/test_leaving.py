@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,6 +17,8 @@ from tests.system.group import Group, make_group
 from tests.system.pairing import all_sound, names, pair, same_trees
 
 MakeDevice = Callable[..., Device]
+
+PENDING = random.Random(1).randbytes(100_000)
 
 
 @pytest.fixture
@@ -60,11 +63,11 @@ def test_what_is_here_only_keeps_a_machine_from_leaving(trio: Group) -> None:
     same_trees(trio.devices)
     trio.network.cut("c")
     with away(*trio.clouds):
-        (c.mountpoint / "pending").write_bytes(bytes(100_000))
+        (c.mountpoint / "pending").write_bytes(PENDING)
         done = c.attempt("volume", "leave", c.volume)
         assert done.returncode == 1 and "100,000 bytes would be lost" in done.stderr
         assert "amber (down)" in done.stderr and "--force" in done.stderr
-        assert (c.mountpoint / "pending").read_bytes() == bytes(100_000)
+        assert (c.mountpoint / "pending").read_bytes() == PENDING
         forced = c.run("volume", "leave", c.volume, "--force")
         assert "Lost is what no cloud had" in forced and "hybrisfs device remove there" in forced
         assert not is_mounted(c.mountpoint) and not _left_of(c, c.volume)
@@ -94,7 +97,7 @@ def test_the_last_machine_is_asked_for_more(make_device: MakeDevice) -> None:
 def test_a_deleted_volume_leaves_what_is_not_its_own(trio: Group) -> None:
     a, b, c = trio.devices
     same_trees(trio.devices)
-    (c.mountpoint / "unread").write_bytes(bytes(200_000))
+    (c.mountpoint / "unread").write_bytes(PENDING)
     same_trees(trio.devices)
     c.sync()
     foreign = [
@@ -123,7 +126,7 @@ def test_a_deleted_volume_leaves_what_is_not_its_own(trio: Group) -> None:
     assert sorted(path for cloud in trio.clouds[:2] for path in objects(cloud)) == sorted(foreign)
     assert not trio.clouds[2].exists(), "an empty folder goes, too"
     until(lambda: "no cloud has this volume now" in b.run("status"), "bob to say so")
-    assert (c.mountpoint / "unread").read_bytes() == bytes(200_000)
+    assert (c.mountpoint / "unread").read_bytes() == PENDING
     (b.mountpoint / "later").write_text("for nobody")
     assert b.attempt("sync", b.volume, "--wait", "--timeout", "3").returncode == 3
     assert sorted(path for cloud in trio.clouds[:2] for path in objects(cloud)) == sorted(foreign)
