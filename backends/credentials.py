@@ -25,7 +25,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
@@ -106,7 +106,24 @@ class CredentialStore:
         if not secrets:
             return
         new = {url: dict(values) for url, values in secrets.items()}
-        entries = {**self._read_file(next(iter(new))), **new}
+        self._write({**self._read_file(next(iter(new))), **new})
+
+    def remove(self, urls: Iterable[str], kept: Collection[str]) -> None:
+        """Remove from the file what counts for one of these clouds, and for none of those that are *kept*.
+
+        Raises `AuthError` when the file is open to others or damaged, OSError.
+        """
+        for url in urls:
+            entries = self._read_file(url)
+            rest = {
+                entry: values
+                for entry, values in entries.items()
+                if not covers(entry, url) or any(covers(entry, one) for one in kept)
+            }
+            if len(rest) < len(entries):
+                self._write(rest)
+
+    def _write(self, entries: Mapping[str, Mapping[str, str]]) -> None:
         document = json.dumps({"version": _VERSION, "clouds": entries}, indent=2) + "\n"
         temporary = self._file.with_name(f"{self._file.name}.new")
         temporary.unlink(missing_ok=True)

@@ -88,6 +88,20 @@ class FileStore(FolderStore[int]):
     def close(self) -> None:
         """Nothing is kept open."""
 
+    def dismantle(self, folders: Sequence[str]) -> bool:
+        """See `backends.store.dismantle`."""
+        with self._calling("dismantle", "") as root:
+            for name in folders:
+                _prune(root, name)
+            for name, _ in list(self._leftovers(root)):
+                self._remove_leftover(root, name)
+            os.rmdir(MARKER, dir_fd=root)
+        try:
+            self._root.rmdir()
+        except OSError:  # something else is in it, or the folder around it is not ours
+            return False
+        return True
+
     def _initialise(self) -> None:
         (self._root / MARKER).mkdir(parents=True, exist_ok=True)
         for path in (self._root.resolve(), *self._root.resolve().parents):
@@ -288,6 +302,20 @@ def _descend(root: int, folders: Sequence[str]) -> Iterator[int]:
         for segment in folders:
             current = stack.enter_context(_opened(segment, current))
         yield current
+
+
+def _prune(parent: int, name: str) -> None:
+    """Remove a folder, with the empty folders below it; what holds anything else stays."""
+    try:
+        with _opened(name, parent) as folder:
+            with os.scandir(folder) as entries:
+                inner = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+            for one in inner:
+                _prune(folder, one)
+        os.rmdir(name, dir_fd=parent)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST, errno.ELOOP):
+            raise
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ executable form.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias, TypeVar
 
@@ -24,6 +24,7 @@ __all__ = [
     "StoredObject",
     "check_name",
     "check_prefix",
+    "dismantle",
     "is_name",
     "takes_many",
 ]
@@ -152,6 +153,15 @@ def check_prefix(prefix: str) -> str:
     return prefix
 
 
+def dismantle(store: Store, folders: Sequence[str]) -> bool:
+    """Remove the place that `initialise` made, with the empty *folders* in it, if nothing else is there.
+
+    Whether it is gone; False also for kinds of clouds that leave it. Raises any `StoreError`.
+    """
+    remove: Callable[[Sequence[str]], bool] | None = getattr(store, "dismantle", None)
+    return remove is not None and remove(folders)
+
+
 def takes_many(store: Store) -> bool:
     """Whether the service takes more than a few requests at a time; some hosts of files count connections."""
     return bool(getattr(store, "many", False))
@@ -199,6 +209,9 @@ class StoreWrapper:
 
     def list(self, prefix: str, *, after: str = "", limit: int = MAX_PAGE) -> Page:
         return self._pass_on("list", prefix, lambda store: store.list(prefix, after=after, limit=limit))
+
+    def dismantle(self, folders: Sequence[str]) -> bool:
+        return self._pass_on("dismantle", "", lambda store: dismantle(store, folders))
 
     def close(self) -> None:
         self._store.close()

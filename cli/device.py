@@ -216,6 +216,8 @@ def _trial(one: Accused) -> str:
     words = {"keep": "says keep", "suspend": "says suspend", "remove": "says remove"}
     votes = ", ".join(f"{shown(vote.by)} {words[vote.stance]}" for vote in one.votes)
     who = f"{shown(one.name)} ({one.id[:8]})"
+    if one.final and any(vote.id == one.id and vote.stance == "remove" for vote in one.votes):
+        return f"{who} has left the volume."
     if one.final:
         return f"{who} was removed for good: {votes}."
     if not one.suspended:
@@ -440,7 +442,8 @@ def remove(
     written from now on, and nothing that it writes is accepted. What it has read before, it may have kept. A
     machine that was removed never comes back under its old identity; invite it again instead.
 
-    If it is not trusted, nor are those that it has let in: with --with-admitted they go with it.
+    If it is not trusted, nor are those that it has let in: with --with-admitted they go with it. This machine
+    itself goes by hybrisfs volume leave.
 
     No machine removes another one alone for good, or a thief could remove all others: until the same command
     on another machine seconds it, any of them can veto it with hybrisfs device keep. With --with-kit, the

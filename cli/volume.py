@@ -1,7 +1,8 @@
-"""hybrisfs volume create, list, set, redundancy, rebuild"""
+"""hybrisfs volume create, list, set, redundancy, rebuild, rename, leave, delete"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterator
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from cli.output import (
     columns,
     count,
     json_option,
+    pending_work,
     print_json,
     progress_bar,
     quoted,
@@ -21,13 +23,20 @@ from cli.output import (
     warned,
 )
 from hybrisfs.api.clouds import Redundancy, RedundancyRequest, RedundancyWaitRequest, Waited
+from hybrisfs.api.maintenance import RecoveryShowRequest
 from hybrisfs.api.request import message_of
+from hybrisfs.api.status import AnyVolume, StatusRequest, VolumeStatus
 from hybrisfs.api.volumes import (
     CreatedVolume,
+    DeletedVolume,
+    LeftVolume,
     RebuiltVolume,
     VolumeCreateRequest,
+    VolumeDeleteRequest,
+    VolumeLeaveRequest,
     VolumeListRequest,
     VolumeRebuildRequest,
+    VolumeRenameRequest,
     Volumes,
     VolumeSetRequest,
     VolumeSettings,
@@ -41,7 +50,7 @@ _SWITCHES: Final = ("notifications", "evict_liars", "discover")
 
 @click.group()
 def volume() -> None:
-    """Create and list volumes, and change how they behave."""
+    """Create, list, leave and delete volumes, and change how they behave."""
 
 
 @volume.command(
@@ -304,6 +313,171 @@ def _describe_rebuilt(facts: RebuiltVolume) -> Iterator[str]:
     for path in facts.lost:
         yield f"lost: {shown(path)}"
     yield "What the clouds have comes back in the background: hybrisfs status tells how far it is."
+
+
+@volume.command(epilog="\b\nExample:\n  hybrisfs volume rename photos pictures")
+@click.argument("name", metavar="OLD", shell_complete=complete_volumes)
+@click.argument("new_name", metavar="NEW")
+@json_option
+def rename(name: str, new_name: str, as_json: bool) -> None:
+    """Call the volume OLD otherwise on this machine.
+
+    Other machines have a name of their own for it. If it is mounted, it is unmounted for a moment, which
+    fails while programs use it, and mounted again at the same folder.
+    """
+    with Client.connect() as client:
+        facts = client.call(VolumeRenameRequest(name, new_name))
+    mounted = f", and is mounted at {shown(facts.mountpoint)}" if facts.mountpoint else ""
+    show(facts, as_json, lambda facts: [f"{shown(name)} is called {shown(facts.name)} now{mounted}."])
+
+
+@volume.command(
+    epilog="""\b
+Examples:
+  hybrisfs volume leave photos
+  hybrisfs volume leave photos --yes --timeout 600"""
+)
+@click.argument("name", shell_complete=complete_volumes)
+@click.option("--force", is_flag=True, help="Leave also when something is lost by that; it says what.")
+@click.option("--yes", is_flag=True, help="Do not ask; without a terminal nobody is asked.")
+@click.option(
+    "--last",
+    is_flag=True,
+    help="Leave also with the last machine: there is a recovery kit, or nobody is to read it again.",
+)
+@click.option("--timeout", type=click.FloatRange(min=0), help="Wait for the clouds no longer than that.")
+@json_option
+def leave(name: str, force: bool, yes: bool, last: bool, timeout: float | None, as_json: bool) -> None:
+    """Give up the volume NAME on this machine. The data stays on the clouds and on the other machines.
+
+    Everything is brought to the clouds first; if that fails, nothing has happened. Then the volume is
+    unmounted, this machine is taken out of it, and what it has of it is deleted: keys, database, files that
+    are here, settings, and secrets of clouds that no other volume here uses. Folders that were mirrored stay.
+
+    With --force it goes also when the clouds cannot be reached, or the volume cannot be opened. It waits for
+    them for a minute at most, unless --timeout says otherwise.
+    """
+    with Client.connect() as client:
+        facts = _facts(client, name)
+        if force and isinstance(facts, VolumeStatus) and (facts.pending_files or facts.pending_bytes):
+            pending = pending_work(facts.pending_files, facts.pending_bytes)
+            click.echo(f"Lost is what does not reach the clouds before: {pending} now.", err=True)
+        last = _may_leave(client, facts, yes=yes, last=last)
+        with progress_bar("bytes") as bar:
+            left = client.call(
+                VolumeLeaveRequest(name, force, last, timeout),
+                lambda moved: bar("uploaded", moved.done, moved.total),
+            )
+    show(left, as_json, _describe_left)
+
+
+def _facts(client: Client, name: str) -> AnyVolume:
+    [facts] = client.call(StatusRequest(name)).volumes
+    return facts
+
+
+def _may_leave(client: Client, facts: AnyVolume, *, yes: bool, last: bool) -> bool:
+    """Ask a person whether to leave; whether also as the last machine."""
+    others = [one.name for one in facts.devices if not one.this]
+    asks = sys.stdin.isatty()
+    if facts.devices and not others:
+        if last or not asks:
+            return last
+        kits = client.call(RecoveryShowRequest(facts.name)).kits
+        click.echo(
+            f"This is the last machine of {shown(facts.name)}: nobody could then read the clouds without a "
+            f"recovery kit. There {'is one' if kits else 'is none, see hybrisfs recovery make'}.",
+            err=True,
+        )
+        if click.prompt("Type the name of the volume to leave it", err=True) != facts.name:
+            raise click.ClickException("that is not the name of the volume: nothing has happened")
+        return True
+    if asks and not yes:
+        rest = f"; it stays with {', '.join(map(shown, others))}" if others else ""
+        click.confirm(f"Leave {shown(facts.name)} on this machine{rest}?", abort=True, err=True)
+    return last
+
+
+def _describe_left(facts: LeftVolume) -> Iterator[str]:
+    name = shown(facts.name)
+    yield f"This machine has left {name}: nothing of it is here any more."
+    if facts.lost_files or facts.lost_bytes:
+        yield f"Lost is what no cloud had: {pending_work(facts.lost_files, facts.lost_bytes)}."
+    if facts.lost_containers:
+        yield f"Lost are the keys of {', '.join(map(shown, facts.lost_containers))}."
+    if not facts.told:
+        yield f"The others do not know it yet ({shown(facts.trouble)}): hybrisfs device remove there."
+    elif facts.others:
+        yield f"The data stays with {', '.join(map(shown, facts.others))}, and on the clouds."
+
+
+@volume.command(
+    epilog="""\b
+Examples:
+  hybrisfs volume delete photos
+  hybrisfs volume delete photos --confirm photos --json"""
+)
+@click.argument("name", shell_complete=complete_volumes)
+@click.option("--confirm", metavar="NAME", help="The name once more, for scripts: nobody is asked for it.")
+@click.option(
+    "--force", is_flag=True, help="Delete what is on this machine also when a cloud could not be emptied."
+)
+@json_option
+def delete(name: str, confirm: str | None, force: bool, as_json: bool) -> int:
+    """Delete the volume NAME: everything that it has on all clouds, and then what is on this machine.
+
+    There is no way back. Other machines of the volume keep what is on them, and lose the rest. Nothing is
+    deleted on the clouds that is not the volume's.
+
+    The exit code is 1 when something may be left on a cloud: it could not be reached, did not let this
+    machine delete, or keeps deleted objects. Unless such a cloud was emptied, this machine keeps what it
+    needs to try again: the same command goes on.
+    """
+    if confirm is None and not sys.stdin.isatty():
+        raise click.UsageError("without a terminal, give the name of the volume once more: --confirm NAME")
+    with Client.connect() as client:
+        facts = _facts(client, name)
+        click.echo("\n".join(_about_deletion(facts)), err=True)
+        typed = confirm or click.prompt("Type the name of the volume to delete it", err=True)
+        with progress_bar("objects") as bar:
+            deleted = client.call(
+                VolumeDeleteRequest(name, typed, force),
+                lambda moved: bar("deleted", moved.done, moved.total),
+            )
+    show(deleted, as_json, _describe_deleted)
+    return 1 if any(one.trouble or one.kept for one in deleted.clouds) else 0
+
+
+def _about_deletion(facts: AnyVolume) -> Iterator[str]:
+    name = shown(facts.name)
+    if not isinstance(facts, VolumeStatus):
+        yield f"{name}: {shown(facts.last_error.splitlines()[0])}."
+        return
+    what = f"{count(facts.files, 'file')} ({size(facts.bytes)})"
+    yield f"{name}: {what}, with all earlier versions, on {count(len(facts.clouds), 'cloud')}:"
+    yield from (f"  {shown(one.url)}" for one in facts.clouds)
+    others = [shown(one.name) for one in facts.devices if not one.this]
+    if others:
+        yield (
+            f"{count(len(others), 'other machine')} use{'s' if len(others) == 1 else ''} it: "
+            f"{', '.join(others)}. What only the clouds hold is lost there, too."
+        )
+
+
+def _describe_deleted(facts: DeletedVolume) -> Iterator[str]:
+    for one in facts.clouds:
+        done = f"{count(one.objects, 'object')} ({size(one.bytes)}) deleted"
+        if one.trouble:
+            yield f"{shown(one.name)}: {done}; not all: {shown(one.trouble)}"
+        else:
+            place = "the folder, too" if one.place_gone else f"{shown(one.url)} itself stays"
+            yield f"{shown(one.name)}: {done}, {place}" + (f"; {shown(one.kept)}" if one.kept else "")
+    name = quoted(facts.name)
+    if facts.forgotten:
+        yield f"Nothing of {shown(facts.name)} is on this machine any more."
+    else:
+        yield f"This machine keeps its keys, to try again: hybrisfs volume delete {name}."
+        yield f"To give that up: hybrisfs volume delete {name} --force."
 
 
 def _tolerance(f: int, k: int) -> str:

@@ -25,14 +25,12 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     secret_access_key: Annotated[str, Meta(pattern=r"\A[A-Za-z0-9]{40,128}\Z")]
 
 
-def access_key(settings: Path, volume: str) -> AccessKey:
-    """The key of a volume, one that there is. *settings* is a folder that only this user can read.
+def access_key(path: Path) -> AccessKey:
+    """The key that is in a file, made when there is none, in a folder that only this user can read.
 
     Raises HybrisError when the file is no key, OSError.
     """
-    folder = settings / "s3-keys"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    path = folder / f"{volume}.json"
+    path.parent.mkdir(mode=0o700, exist_ok=True)
     if not path.exists():
         _make(path)
     try:

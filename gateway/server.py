@@ -17,7 +17,7 @@ from gateway.keys import access_key
 from gateway.objects import Objects
 from gateway.signature import AccessKey, Verifier
 from hybrisfs import http_server
-from hybrisfs.client import Client, HybrisError, UsageError, scratch_folder, settings_folder
+from hybrisfs.client import Client, HybrisError, UsageError, gateway_key_file, scratch_folder
 
 __all__ = ["Address", "Endpoint", "key_of", "parse_address", "serve"]
 
@@ -51,7 +51,7 @@ def parse_address(text: str) -> Address:
 
 def key_of(volume: str) -> AccessKey:
     """The access key of a volume, one that there is. Raises HybrisError, OSError."""
-    return access_key(settings_folder(), volume)
+    return access_key(gateway_key_file(volume))
 
 
 def serve(volume: str, address: Address, show: Callable[[Endpoint], None]) -> None:

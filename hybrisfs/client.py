@@ -51,6 +51,7 @@ __all__ = [
     "cloud_kinds",
     "examine",
     "forbid_core_dumps",
+    "gateway_key_file",
     "install_service",
     "judge",
     "log_path",
@@ -62,7 +63,6 @@ __all__ = [
     "scratch_folder",
     "serve",
     "service_status",
-    "settings_folder",
     "shown",
     "start_daemon",
     "stop_daemon",
@@ -195,9 +195,9 @@ def scratch_folder() -> Path:
     return Home.from_environment().runtime
 
 
-def settings_folder() -> Path:
-    """A folder that only this user can read, for what programs beside the daemon keep."""
-    return Home.from_environment().config
+def gateway_key_file(volume: str) -> Path:
+    """The file of the key to the volume's S3 gateway. Raises UsageError for an illegal name."""
+    return Home.from_environment().gateway_key(volume)
 
 
 def serve() -> int:

@@ -145,6 +145,10 @@ class Home:
         """The volume's keys, database and pending data. Raises `UsageError` for an illegal name."""
         return self.state / "volumes" / check_volume_name(name)
 
+    def gateway_key(self, name: str) -> Path:
+        """What clients of the volume's S3 gateway have to know. Raises `UsageError` for an illegal name."""
+        return self.config / "s3-keys" / f"{check_volume_name(name)}.json"
+
     def own_folders(self) -> list[tuple[Path, str]]:
         """The folders, without symbolic links, in which nothing else has any business, and what each is."""
         what = "a folder in which HybrisFS keeps its own files"

@@ -156,6 +156,7 @@ def test_sql_stands_with_the_owner_of_the_state() -> None:
 # Modules that catch what SQLite raises.
 CATCH_SQLITE = (
     "hybrisfs.admit.damaged_database",
+    "hybrisfs.admit.local_copy",
     "hybrisfs.daemon.service",
     "hybrisfs.doctor.examination",
     "hybrisfs.errors",

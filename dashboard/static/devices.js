@@ -81,6 +81,10 @@ function device(one) {
 // A machine about which others vote: who, and what can be done about it.
 function accused(one) {
   const says = { keep: "says that it stays", suspend: "accuses it", remove: "wants it removed" };
+  const left = one.final && one.votes.some((vote) => vote.id === one.id && vote.stance === "remove");
+  if (left) {
+    return card(`${one.name} has left`, { id: `accused-${one.id}` });
+  }
   const [tone, words] = one.final
     ? ["quiet", "removed for good"]
     : one.suspended

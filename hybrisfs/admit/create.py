@@ -11,6 +11,7 @@ from backends.credentials import Credentials, CredentialStore
 from backends.errors import StoreError
 from backends.registry import open_store
 from backends.store import Store
+from hybrisfs.admit.local_copy import require_free_name
 from hybrisfs.api.clouds import named_url
 from hybrisfs.environment import SYSTEM, make_directory, sync_directory
 from hybrisfs.errors import HybrisError, UsageError
@@ -47,8 +48,7 @@ def create_volume(
     Raises HybrisError, leaving nothing behind.
     """
     home.prepare()
-    if (home.volume_config(name) / "volume.json").exists():
-        raise UsageError(f"there is a volume {name!r} already", "", "Choose another name.")
+    require_free_name(home, name)
     named = [named_url(cloud) for cloud in clouds]
     urls = [url for _, url in named]
     if len(set(urls)) != len(urls):
@@ -60,12 +60,6 @@ def create_volume(
     numbered = (CloudConfig(number, *one) for number, one in enumerate(zip(names, urls, strict=True)))
     config = VolumeConfig(name, new_volume_id(), f, k, tuple(numbered))
     state = home.volume_state(name)
-    if state.exists():
-        raise HybrisError(
-            f"{state} is in the way",
-            "it holds the keys or data of a volume whose configuration is gone",
-            "Move it away, or restore the configuration.",
-        )
     marked: list[Store] = []
     try:
         credentials, places = CredentialStore(home.credentials), OwnPlaces(home, SYSTEM)

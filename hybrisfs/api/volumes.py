@@ -7,11 +7,25 @@ from typing import Annotated, ClassVar, TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from hybrisfs.api.request import Folder, LongRequest, Named, Record, Request, Step, Text, Texts
+from hybrisfs.api.request import (
+    Folder,
+    LongRequest,
+    Moved,
+    Named,
+    Record,
+    Request,
+    Seconds,
+    Step,
+    Text,
+    Texts,
+)
 
 __all__ = [
     "CreatedVolume",
     "CloudUrl",
+    "DeletedCloud",
+    "DeletedVolume",
+    "LeftVolume",
     "ListedVolume",
     "MadeVolume",
     "MountRequest",
@@ -22,6 +36,7 @@ __all__ = [
     "QuickstartRequest",
     "Rebuilt",
     "RebuiltVolume",
+    "RenamedVolume",
     "Secret",
     "SecretsOfPlace",
     "Started",
@@ -32,8 +47,11 @@ __all__ = [
     "Unmounted",
     "Volume",
     "VolumeCreateRequest",
+    "VolumeDeleteRequest",
+    "VolumeLeaveRequest",
     "VolumeListRequest",
     "VolumeRebuildRequest",
+    "VolumeRenameRequest",
     "VolumeSetRequest",
     "VolumeSettings",
     "Volumes",
@@ -142,6 +160,51 @@ class RebuiltVolume(Rebuilt):
     name: str
 
 
+class LeftVolume(Named):
+    """A volume that this device has left: nothing of it is here any more."""
+
+    others: list[str]
+    """The names of the devices that belong to it still, as far as was known."""
+    told: bool
+    """The clouds have it that this device has left."""
+    trouble: str
+    """Why not; "" when they have, or nobody need know."""
+    lost_files: int
+    """How many files and folders had changes that were on this device only."""
+    lost_bytes: int
+    """Bytes that were on this device only."""
+    lost_containers: list[str]
+    """Containers of keys and values whose lists of keys were on this device only."""
+
+
+class DeletedCloud(CloudUrl):
+    """What was deleted from a cloud."""
+
+    objects: int
+    bytes: int
+    """As the cloud said."""
+    trouble: str
+    """Why something may be there still; "" when all is gone."""
+    kept: str
+    """For how long the cloud keeps what is deleted; "" when it does not."""
+    place_gone: bool
+    """The folder itself is gone, too."""
+
+
+class DeletedVolume(Named):
+    """A volume that was deleted."""
+
+    clouds: list[DeletedCloud]
+    forgotten: bool
+    """Nothing of it is on this device any more."""
+
+
+class RenamedVolume(Named):
+    """A volume under its new name."""
+
+    mountpoint: str | None
+
+
 class QuickstartRequest(Request[Started]):
     """Make a volume over folders of this disk, and mount it."""
 
@@ -202,6 +265,44 @@ class VolumeRebuildRequest(LongRequest[RebuiltVolume, Step]):
     command: ClassVar = "volume rebuild"
 
     name: Text
+
+
+# -- giving a volume up, and calling it otherwise -------------------------------------------------------
+
+
+class VolumeLeaveRequest(LongRequest[LeftVolume, Moved]):
+    """Bring everything to the clouds, take this device out of the volume, and delete what it has of it."""
+
+    command: ClassVar = "volume leave"
+
+    name: Text
+    force: bool = False
+    """Also when something is lost by that, or the others do not hear of it."""
+    last: bool = False
+    """Also when this is the last device, without which the clouds can be read with a recovery kit only."""
+    timeout: Seconds | None = None
+    """Wait for the clouds no longer than that."""
+
+
+class VolumeDeleteRequest(LongRequest[DeletedVolume, Moved]):
+    """Delete everything on all clouds of a volume, and what this device has of it."""
+
+    command: ClassVar = "volume delete"
+
+    name: Text
+    confirm: Text
+    """The name once more."""
+    force: bool = False
+    """Delete what this device has also when a cloud could not be emptied."""
+
+
+class VolumeRenameRequest(Request[RenamedVolume]):
+    """Call a volume otherwise on this device."""
+
+    command: ClassVar = "volume rename"
+
+    name: Text
+    new_name: Text
 
 
 # -- mounting volumes -----------------------------------------------------------------------------------

@@ -268,6 +268,7 @@ class Recorder:
         self._clock = environment.time
         self._lock = threading.Lock()
         self._histories: dict[str, HealthRecord] = {}
+        slots.dropped.listen(self._forget)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="history", daemon=True)
 
@@ -303,6 +304,10 @@ class Recorder:
                 history.keep_only(clouds)
                 for one in clouds.values():
                     history.count(self._clock(), one.number, one.name, one.counters, one.state)
+
+    def _forget(self, name: str) -> None:
+        with self._lock:
+            self._histories.pop(name, None)
 
     def save(self) -> None:
         """Write everything to the disk. Failures are logged: it is only for plots."""

@@ -25,7 +25,7 @@ from hybrisfs.api.maintenance import Check, Dropped, Kit, MadeKit, Recovered, Re
 from hybrisfs.api.mirrors import Imported, Mirror
 from hybrisfs.api.status import VolumeStatus
 from hybrisfs.api.traffic import Transfers
-from hybrisfs.api.volumes import Rebuilt, SecretsOfPlace, TriedPlace, Volume, VolumeSettings
+from hybrisfs.api.volumes import DeletedCloud, Rebuilt, SecretsOfPlace, TriedPlace, Volume, VolumeSettings
 from hybrisfs.dispersal.traffic import CloudTraffic
 from hybrisfs.home import Home
 
@@ -347,6 +347,14 @@ class OpenVolume(Protocol):
     def remove_device(
         self, device: str, *, with_admitted: bool = False, passphrase: str | None = None
     ) -> RemovedDevice: ...
+    @property
+    def has_left(self) -> bool:
+        """Whether this device has said that it belongs to the volume no longer."""
+
+    def leave(self, timeout: float) -> bool:
+        """Say so; whether the clouds have it after so many seconds."""
+
+    def require_writer(self) -> None: ...
     def device_proof(self, device: str) -> bytes:
         """The file that proves what a device did that none may."""
 
@@ -396,5 +404,23 @@ class VolumeKind(Protocol):
     def rebuild(self, home: Home, name: str, step: Callable[[str, int, int], None]) -> Rebuilt:
         """Rebuild the database of a closed volume. *step* gets stage, done and total. Raises
         `HybrisError`, `OSError`."""
+
+    def empty_clouds(self, home: Home, name: str, tell: Callable[[int], None]) -> Sequence[DeletedCloud]:
+        """Delete everything of a closed volume on its clouds; *tell* hears how many objects are deleted."""
+
+    def keep_closed(self, home: Home, name: str) -> None:
+        """Let the volume be opened no more, because it is about to be deleted."""
+
+    def is_going(self, home: Home, name: str) -> bool:
+        """Whether the volume was being given up when the program ended."""
+
+    def forget(self, home: Home, name: str) -> None:
+        """Delete what this device has of a closed volume."""
+
+    def rename(self, home: Home, old: str, new: str, renamed: Callable[[str, str], None]) -> None:
+        """Call a closed volume otherwise. *renamed* gets both names, maybe again after a crash."""
+
+    def finish(self, home: Home, renamed: Callable[[str, str], None]) -> None:
+        """Finish what `forget` and `rename` had begun when the program ended."""
 
     def list(self, home: Home) -> Sequence[Volume]: ...

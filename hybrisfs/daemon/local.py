@@ -7,14 +7,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
+from backends.address import without_secrets
 from backends.credentials import CredentialStore
 from hybrisfs.admit.create import create_volume
+from hybrisfs.admit.local_copy import (
+    Deletion,
+    finish_copies,
+    forget_copy,
+    is_half_forgotten,
+    rename_copy,
+    require_kept,
+)
 from hybrisfs.api.maintenance import Recovered
-from hybrisfs.api.volumes import CloudUrl, Rebuilt, SecretsOfPlace, TriedPlace, Volume
+from hybrisfs.api.volumes import CloudUrl, DeletedCloud, Rebuilt, SecretsOfPlace, TriedPlace, Volume
 from hybrisfs.daemon.interfaces import OpenVolume
 from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import HybrisError, UnknownVolumeError
@@ -86,12 +96,35 @@ class LocalVolumes:
         return Recovered(_described(found.config), list(found.missing), found.agreed, few_named)
 
     def open(self, home: Home, name: str) -> OpenVolume:
+        require_kept(home, name)
         return LocalVolume.open(home, name, SYSTEM)
 
     def rebuild(self, home: Home, name: str, step: Callable[[str, int, int], None]) -> Rebuilt:
         from hybrisfs.admit.rebuild import rebuild_volume
 
+        require_kept(home, name)
         return rebuild_volume(home, name, step)
+
+    def empty_clouds(self, home: Home, name: str, tell: Callable[[int], None]) -> Sequence[DeletedCloud]:
+        from hybrisfs.clouds.emptying import empty_clouds
+
+        found = empty_clouds(home, VolumeConfig.load(home, name), Deletion(home, name), tell)
+        return [DeletedCloud(cloud.name, without_secrets(cloud.url), **asdict(one)) for cloud, one in found]
+
+    def keep_closed(self, home: Home, name: str) -> None:
+        Deletion(home, name).begin()
+
+    def is_going(self, home: Home, name: str) -> bool:
+        return is_half_forgotten(home, name)
+
+    def forget(self, home: Home, name: str) -> None:
+        forget_copy(home, name)
+
+    def rename(self, home: Home, old: str, new: str, renamed: Callable[[str, str], None]) -> None:
+        rename_copy(home, old, new, renamed)
+
+    def finish(self, home: Home, renamed: Callable[[str, str], None]) -> None:
+        finish_copies(home, renamed)
 
     def list(self, home: Home) -> Sequence[Volume]:
         """All volumes, with those whose configuration is damaged: opening them says what is wrong."""

@@ -68,6 +68,7 @@ class Observing:
         self._pages = PageOpener(home, environment)
         self._desktop = desktop or Desktop(self._pages.open)
         self._watched: dict[str, _Watched] = {}
+        slots.dropped.listen(self._forget)
         self._condition = threading.Condition()
         self._stopping = False
         self._shown = b""
@@ -144,6 +145,10 @@ class Observing:
         for event in events:
             log.info("%s: %s: %s", name, event.kind, event.text)
         return events
+
+    def _forget(self, name: str) -> None:
+        with self._condition:
+            self._watched.pop(name, None)
 
     def _of(self, name: str) -> _Watched:
         if name not in self._watched:

@@ -54,6 +54,7 @@ from hybrisfs.daemon.files import (
 )
 from hybrisfs.daemon.interfaces import VolumeKind
 from hybrisfs.daemon.key_value import KeyValueCommands
+from hybrisfs.daemon.leaving import LeavingCommands
 from hybrisfs.daemon.maintenance import MaintenanceCommands, RecoveryCommands
 from hybrisfs.daemon.mirrors import MirrorCommands
 from hybrisfs.daemon.observing import Observing
@@ -114,6 +115,7 @@ class Daemon:
             **VersionCommands(self._slots).commands,
             **SharingCommands(home, kind, self._slots, self._creating).commands,
             **RecoveryCommands(home, kind, self._slots, self._creating).commands,
+            **LeavingCommands(home, kind, self._slots, self._creating).commands,
             **dict(
                 [
                     QuickstartRequest.answered_by(self._quickstart),
@@ -135,6 +137,7 @@ class Daemon:
         Returns when that is done, or goes on in the background when it takes long. A volume that
         fails is logged and does not keep the others.
         """
+        self._kind.finish(self._home, self._wanted.rename)
         if last is not None:
             self._observing.note_death(last, self._environment.time())
         self._recorder.start()

@@ -20,6 +20,7 @@ from hybrisfs.daemon.wanted_mounts import WantedMount, WantedMounts
 from hybrisfs.errors import HybrisError, UnknownVolumeError, UsageError
 from hybrisfs.fuse import clear_stale
 from hybrisfs.home import Home
+from hybrisfs.topic import Topic
 
 __all__ = ["Slot", "Slots", "Unmounted"]
 
@@ -161,12 +162,53 @@ class Slot:
                 report = self._kind.rebuild(self._home, self.name, step)
             except (HybrisError, OSError):
                 with contextlib.suppress(HybrisError, OSError):
-                    self._come_back()
+                    self.come_back()
                 raise
-            self._come_back()
+            self.come_back()
             return report
 
-    def _come_back(self) -> None:
+    def release(self, *, lazy: bool) -> None:
+        """Unmount if it is mounted, and forget that it is wanted. Raises `HybrisError` or `OSError`."""
+        with self._lock:
+            if self.mountpoint() is not None or self._wanted.all().get(self.name) is not None:
+                self.unmount(lazy=lazy)
+
+    def close_for_good(self) -> None:
+        """Unmount and close the volume, which is about to be deleted: it is not opened any more. Raises
+        `HybrisError`, also while programs use it, or `OSError`."""
+        with self._lock:
+            if self._volume is not None:
+                self.release(lazy=False)
+            self._kind.keep_closed(self._home, self.name)
+            self.close()
+
+    def forget(self) -> None:
+        """Close the volume and delete what this device has of it. Raises `HybrisError` or `OSError`."""
+        with self._lock:
+            self.close()
+            wanted = self._wanted.all().get(self.name)
+            self._wanted.remove(self.name)
+            if wanted is not None:
+                clear_stale(wanted.directory)
+                wanted_mounts.unlock(wanted.directory)
+            self._kind.forget(self._home, self.name)
+
+    def rename(self, new: str) -> None:
+        """Unmount and close the volume, and call it otherwise. Raises `HybrisError`, also while programs use
+        it, or `OSError`; it goes on under its old name then."""
+        with self._lock:
+            if self._volume is not None and self._volume.mountpoint is not None:
+                self._volume.unmount()
+            self.close()
+            try:
+                self._kind.rename(self._home, self.name, new, self._wanted.rename)
+            except (HybrisError, OSError):
+                with contextlib.suppress(HybrisError, OSError):
+                    self.come_back()
+                raise
+
+    def come_back(self) -> None:
+        """Open the volume, and mount it where it is wanted. Raises `HybrisError` or `OSError`."""
         wanted = self._wanted.all().get(self.name)
         if wanted is None:
             self.open()
@@ -216,6 +258,8 @@ class Slots:
         self._wanted = wanted
         self._lock = threading.Lock()
         self._slots: dict[str, Slot] = {}
+        self.dropped = Topic[[str]]()
+        """There is no volume of that name any more."""
 
     def configs(self) -> Sequence[Volume]:
         """The volumes of this device. Raises `HybrisError`."""
@@ -269,6 +313,20 @@ class Slots:
         """A sentence on what is mounted where."""
         places = [f"{slot.name} at {slot.mountpoint()}" for slot in self.all() if slot.mountpoint()]
         return f"Mounted are: {', '.join(places)}." if places else "Nothing is mounted."
+
+    def drop(self, name: str) -> None:
+        """The volume is gone."""
+        with self._lock:
+            self._slots.pop(name, None)
+        self.dropped(name)
+
+    def rename(self, slot: Slot, new: str) -> Path | None:
+        """See `Slot.rename`; where it is mounted under its new name. Raises likewise."""
+        slot.rename(new)
+        self.drop(slot.name)
+        renamed = self._slot(new)
+        renamed.come_back()
+        return renamed.mountpoint()
 
     def close(self) -> None:
         """Close all volumes, side by side."""

@@ -69,6 +69,14 @@ class WantedMounts:
             if mounts.pop(volume, None):
                 self._write(mounts)
 
+    def rename(self, old: str, new: str) -> None:
+        """A volume has another name. Raises `OSError`."""
+        with self._lock:
+            mounts = self.all()
+            mount = mounts.pop(old, None)
+            if mount is not None and old != new:
+                self._write({**mounts, new: mount})
+
     def _write(self, mounts: dict[str, WantedMount]) -> None:
         record = {
             "format": _FORMAT,

@@ -118,6 +118,11 @@ class Hearing:
         """The stance of each voter about each accused."""
         return _cast(said_of_kind(self._db, VOTE))
 
+    def says_that_it_leaves(self, device: bytes) -> bool:
+        """Whether the newest word of a device about itself is that it leaves the volume."""
+        cast = self.stances().get((device, device))
+        return cast is not None and cast.stance is Stance.REMOVE
+
     def _others(self) -> tuple[list[Said], list[Said], list[Said]]:
         """Beside votes: what is said of members and of their inviters, and what is proven against them."""
         return (

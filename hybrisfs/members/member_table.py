@@ -153,6 +153,10 @@ class MemberTable:
         self._load()
         return self._outcome.verdict.suspended
 
+    def has_left(self, device: bytes) -> bool:
+        """Whether the device itself has said that it belongs to the volume no longer."""
+        return self._hearing is not None and self._hearing.says_that_it_leaves(device)
+
     def asked(self) -> list[Member]:
         """The devices whose consent it takes to destroy something: also those that are only suspended."""
         present, outcome = self.all(), self._outcome
@@ -173,9 +177,9 @@ class MemberTable:
         return self._members("writers", self._writers)
 
     def followed(self, own: bytes) -> Members:
-        """The writers, and this device, *own*, while it is suspended: it goes on handing on what it has, and
-        puts no head on a cloud before it has read its own there (`sync.beacons`)."""
-        if own not in self.suspended:
+        """The writers, and this device, *own*, while it is suspended or has left: it goes on handing on what
+        it has, and puts no head on a cloud before it has read its own there (`sync.beacons`)."""
+        if own not in self.suspended and not self.has_left(own):
             return self.writers()
         return self._members("followed", lambda: self._writers(also=own))
 

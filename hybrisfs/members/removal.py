@@ -6,10 +6,11 @@ register  key                                 value
 vote      ``x`` accused (16), voter (16)      version u8 = 1, stance u8: 0 keep, 1 suspend, 2 remove
 ========  ==================================  =======================================================
 
-Only the voter writes it. What it says of itself counts for nothing: a suspended device says "keep", so that
-others learn why it is suspended (`hybrisfs.merge.signing.Signer.plead`). A device that only reads has no
-vote. A member register that says of a device that it was removed is the vote "remove" of its author, when
-that one has no vote register about it.
+Only the voter writes it. Its "remove" about itself says that it *leaves*: nobody can veto that, and it counts
+also from a device that only reads, which has no vote about others. Its "keep" about itself counts for
+nothing: a suspended device says so, so that others learn why it is suspended
+(`hybrisfs.merge.signing.Signer.plead`). A member register that says of a device that it was removed is the
+vote "remove" of its author, when that one has no vote register about it.
 
 No member removes another one alone for good, for no device can tell a thief from an owner. Two things follow
 from votes, and from nothing but the *set* of accepted updates:
@@ -22,6 +23,8 @@ from votes, and from nothing but the *set* of accepted updates:
      was let in by an update that had not seen it is asked, too: else a device could pretend to know no other,
      and end all.
  The "keep" of the first kit undoes all of that.
+A device that has left is ended, too. But what it said of others while it belonged here goes on counting: else
+a device that it removed would come back. It is not asked any more about what is said after it has left.
 
 *Suspended* is a device that one member accuses, by "suspend" or "remove", as long as no member vetoes that. A
 "keep" is a veto if its voter is neither the accused, nor the accuser, nor let in by the accused. Devices that
@@ -35,10 +38,12 @@ one remains that can veto it.
     a device is   that means                                  it becomes    when
     -----------   -----------------------------------------   -----------   ---------------------------------
     member        its updates are accepted                    suspended     an accusation of it counts
-                                                              ended         one of (a) to (d) holds
+                                                              ended         one of (a) to (d) holds,
+                                                                            or it left
     suspended     no update of it is accepted, unless a       member        no accusation of it counts now
                   member depends on it; its consent counts    ended         one of (a) to (d) holds
-    ended         neither                                     member        the first kit says "keep"
+    ended         neither                                     member        the first kit says "keep", unless
+                                                                            it left
 
 `judge` says which of them a device is, `effects` what a vote changes of that: both without I/O, for
 `hybrisfs.members.hearing` and `hybrisfs.sharing.membership`, which read the facts and sign what follows.
@@ -205,6 +210,12 @@ class _Court:
         for (accused, voter), cast in facts.votes.items():
             if voter in self._members and voter != accused and accused in facts.roster.devices:
                 self._votes.setdefault(accused, {})[voter] = cast
+        self._left = {
+            voter: cast
+            for (accused, voter), cast in facts.votes.items()
+            if voter == accused and cast.stance is Stance.REMOVE
+            if voter in facts.roster.counted and voter not in facts.kits
+        }
         self._ended: set[bytes] = set()
         self._kin = Kinship(facts.roster, facts.saw)
 
@@ -213,8 +224,7 @@ class _Court:
         # others.
         while self._end(self._is_ended_by_kit) or self._end(self._is_ended):
             pass
-        ended = frozenset(self._ended)
-        return Verdict(ended, self._suspended())
+        return Verdict(frozenset(self._ended.union(self._left)), self._suspended())
 
     def _end(self, is_ended: Callable[[bytes], bool]) -> bool:
         found = [one for one in self._votes if one not in self._ended and is_ended(one)]
@@ -259,10 +269,17 @@ class _Court:
 
     def _are_all(self, voters: Mapping[bytes, Cast], accused: bytes) -> bool:
         """Whether they are all other devices. Devices that came after the vote are not asked, because
-        otherwise a final vote could change."""
+        otherwise a final vote could change; nor are those that had left before, unless they said "keep"."""
         others = self._devices.difference(self._ended, (accused,), voters)
+        silent = self._left.keys() - self._cast(accused).keys()
+
+        def is_asked(one: bytes, cast: Cast) -> bool:
+            if one in silent and self._left[one].clock < cast.clock:
+                return False
+            return not self._facts.knew(one, cast)
+
         return not self._devices.isdisjoint(voters) and all(
-            any(self._facts.knew(one, cast) for cast in voters.values()) for one in others
+            any(not is_asked(one, cast) for cast in voters.values()) for one in others
         )
 
     # -- suspended -------------------------------------------------------------------------------
@@ -272,7 +289,7 @@ class _Court:
         first: dict[bytes, _Charge] = {}
         answers: dict[tuple[bytes, bytes], int] = {}  # by vetoing member and accuser: the clock
         for accused in sorted(self._votes):
-            if accused in self._ended or self._is_kept_by_kit(accused):
+            if accused in self._ended or accused in self._left or self._is_kept_by_kit(accused):
                 continue
             votes = self._cast(accused)
             keepers = [one for one, cast in votes.items() if cast.stance is Stance.KEEP]
@@ -313,6 +330,8 @@ class _Court:
             if accused in (first, first_kit) or accused in proven:
                 yield one
             elif first is not None and accused in self._kin.line(first):
-                outside = self._devices.difference(self._ended, self._kin.line(first), (accuser, first))
+                outside = self._devices.difference(
+                    self._ended, self._left, self._kin.line(first), (accuser, first)
+                )
                 if any(self._kin.older(other, accused) for other in outside):
                     yield one

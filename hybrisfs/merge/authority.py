@@ -19,10 +19,11 @@ what a reader or a    `permitted`: that it was one by then tells the log (`hybri
 contributor writes    which folders (`hybrisfs.members.roles`)
 ====================  ================================================================================
 
-A reader consents, or not, to what others want deleted, gives itself a name, and proves what it has seen
-others do: the column `by_readers` of the table. It can block what takes everybody's consent, as any device
-can; it makes nothing count. A contributor may do that, too. In its areas it writes all registers of nodes,
-and it says where its packs are: the column `by_contributors`. It ends and rewrites no pack. Its word about a
+A reader consents, or not, to what others want deleted, gives itself a name, leaves the volume, and proves
+what it has seen others do: the column `by_readers` of the table. It can block what takes everybody's
+consent, as any device can; it makes nothing count. A contributor may do that, too. In its areas it writes all
+registers of nodes, and it says where its packs are: the column `by_contributors`. It ends and rewrites no
+pack. Its word about a
 pack does not count beside another device's (`hybrisfs.merge.packs`). An update that breaks only these rules
 convicts no device, as only the log shows that.
 
@@ -234,7 +235,7 @@ RULES: Final[Mapping[Kind, Rule]] = {
     REWRITTEN: Rule(lambda _, value: Rewritten.decode(value)),
     PROPOSAL: Rule(_anything, own=True),
     BALLOT: Rule(_anything, own=True, by_readers=_always),
-    VOTE: Rule(lambda _, value: decode_vote(value), ends_with_writer=True),
+    VOTE: Rule(lambda _, value: decode_vote(value), ends_with_writer=True, by_readers=_about_itself),
     MEMBER: Rule(_member, by_readers=_its_own_name),
     ADMISSION: Rule(check_admission, ends_with_writer=True, by_readers=_about_itself),
     ROLE: Rule(lambda _, value: RoleRecord.decode(value)),

@@ -197,6 +197,20 @@ class Membership:
         self.changed()
         return facts
 
+    def leave(self) -> None:
+        """Sign that this device belongs to the volume no longer, unless it has. The others make new keys when
+        they hear of it. Raises OSError, and HybrisError when no device would accept that."""
+        with self._fs.state.log_transaction() as tx:
+            this = tx.updates.device
+            if tx.members.has_left(this):
+                return
+            stamp = self._signer.sign(tx, [(vote_key(this, this), encode_vote(Stance.REMOVE))], 0)
+            log.info("this device leaves the volume, by update %d", stamp.clock)
+            tx.updates.set_members(tx.members.writers())
+            self._epochs.learn(tx)
+        self._signals.chunks_made()
+        self.changed()
+
     def remove_by(
         self, which: str, vote: Callable[[Sequence[bytes]], None], *, with_admitted: bool = False
     ) -> Removal:
@@ -211,9 +225,9 @@ class Membership:
         member = _choose(members, which)
         if member.device == tx.updates.device:
             raise UsageError(
-                "a device cannot remove itself",
-                "",
-                "Remove it on another one, or delete the volume here.",
+                "this is the device itself, which leaves in another way",
+                "its changes have to reach the clouds before, and its copy of the volume goes",
+                "hybrisfs volume leave does all of that.",
             )
         return member, self._admitted_by(tx, member.device)
 
@@ -228,11 +242,13 @@ class Membership:
         )
 
     def _removable(self, tx: Transaction) -> list[Member]:
-        """Those that this device may vote to remove: also those that others have accused."""
+        """Those that this device may vote to remove: also those that others have accused, and those that have
+        left: if they are not to be trusted, what they said of others need not count."""
         stances, this = tx.hearing.stances(), tx.updates.device
         seconded = {one for (one, by), cast in stances.items() if by == this and cast.stance is Stance.REMOVE}
-        suspended = tx.members.suspended.keys() - seconded
-        return [*tx.members.all(), *(one for one in tx.members.removed() if one.device in suspended)]
+        left = {one for (one, by), cast in stances.items() if one == by and cast.stance is Stance.REMOVE}
+        out = tx.members.suspended.keys() | left
+        return [*tx.members.all(), *(one for one in tx.members.removed() if one.device in out - seconded)]
 
     def keep(self, which: str) -> tuple[Member, bool]:
         """Veto the removal of a device or a recovery kit: which it is, and whether it belongs to the volume

@@ -12,6 +12,7 @@ from hybrisfs.api.clouds import CloudStatus
 from hybrisfs.api.devices import Accused, Device, Proposal
 from hybrisfs.api.status import Cache, Owing, Values, VolumeStatus
 from hybrisfs.clouds.agreed_clouds import reason_of
+from hybrisfs.dispersal.cloud import when_emptied
 from hybrisfs.read.evict import Shortage
 from hybrisfs.shown import quoted, shown
 from hybrisfs.state.packs import what_is_lost
@@ -43,8 +44,8 @@ def volume_status(volume: Opened) -> VolumeStatus:
     values = volume.key_values.facts()
     removed = volume.following.was_removed
     accused = volume.accused()
-    warnings = [*_about_accused(accused), *_warnings(volume, devices, values)]
     jobs, clouds = volume.clouds.jobs(), _clouds_of(volume)
+    warnings = [*_about_accused(accused), *_warnings(volume, devices, values), *_about_all(volume, clouds)]
     transfers = volume.transfers.facts()
     checkpoint = volume.checkpoints.facts()
     versions = volume.versions.facts()
@@ -202,6 +203,17 @@ def _warnings(volume: Opened, devices: list[Device], values: ValueFacts) -> list
     waiting += volume.settings.doubts
     alarms = [one for one in (volume.peering.alarm, volume.checkpoints.checkpointer.machine.alarm) if one]
     return [*waiting, *volume.following.doubts(), *alarms]
+
+
+def _about_all(volume: Opened, clouds: Sequence[CloudStatus]) -> list[str]:
+    """A warning when no cloud is this volume's any more. Who emptied them nobody can prove: a cloud could say
+    anything."""
+    if not clouds or not all(when_emptied(one.name) in one.reason for one in clouds):
+        return []
+    return [
+        "no cloud has this volume now: it was deleted on another device, or all of them are away. If it was "
+        f"deleted, copy what you need elsewhere, and run hybrisfs volume leave {volume.name} --force"
+    ]
 
 
 def _about_roles(volume: Opened, devices: list[Device]) -> list[str]:

@@ -107,8 +107,8 @@ class Volume(Opened):
             raise HybrisError(
                 f"this device was removed from the volume {self.name}",
                 "what changes here reaches no other device",
-                "Copy what you need to another folder. To belong to the volume again, delete it here and "
-                "pair this device again.",
+                "Copy what you need to another folder. To belong to the volume again, leave it here "
+                f"(hybrisfs volume leave {self.name} --force) and pair this device again.",
             )
 
     def drop_cache(self) -> Dropped:
@@ -204,6 +204,18 @@ class Volume(Opened):
             clouds=[cloud.url for cloud in self.config.clouds],
             charges=self.sharing.misconduct.facts(member.device),
         )
+
+    @property
+    def has_left(self) -> bool:
+        """Whether this device has signed that it belongs to the volume no longer."""
+        with self.fs.state.transaction() as tx:
+            return tx.members.has_left(tx.updates.device)
+
+    def leave(self, timeout: float) -> bool:
+        """See `Membership.leave`; whether the clouds have that after so many seconds."""
+        self.sharing.membership.leave()
+        self.committer.commit_now()
+        return self.uploads.wait_shipped(timeout)
 
     def keep_device(self, device: str, *, passphrase: str | None = None) -> KeptDevice:
         """See `Membership.keep`; with the *passphrase* of a recovery kit, the kit vetoes instead."""

@@ -371,6 +371,21 @@ class Uploads:
         finally:
             self._signals.end_flush()
 
+    def wait_shipped(self, timeout: float) -> bool:
+        """Wait until the clouds have all that this device has signed; False when *timeout* seconds are
+        over."""
+        self._signals.begin_flush()
+        try:
+            shipped, deadline = self._shipped_so_far(), self._monotonic() + timeout
+
+            def done() -> bool:
+                with self._fs.state.transaction() as tx:
+                    return shipped(tx)
+
+            return self._signals.wait_until(done, deadline)
+        finally:
+            self._signals.end_flush()
+
     def wait(self, timeout: float | None, progress: Callable[[int, int], None]) -> bool:
         """Wait until all that was there before is on the clouds; False when *timeout* seconds are over.
 

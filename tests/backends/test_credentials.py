@@ -142,3 +142,19 @@ def test_secrets_do_not_show() -> None:
     with pytest.raises(AuthError, match="pasword") as caught:
         Secrets({"pasword": SECRET}).require_known("s3://b", frozenset({"password"}))
     assert SECRET not in str(caught.value)
+
+
+def test_what_another_cloud_uses_is_not_removed(file: Path) -> None:
+    below = "s3://bucket/one/more?region=x"
+    write(file, {URL: {"password": SECRET}, below: {"password": SECRET}, "s3://other": {"password": SECRET}})
+    store = CredentialStore(file, keyring=False)
+    store.remove([below], [URL])
+    assert json.loads(file.read_text())["clouds"].keys() == {URL, "s3://other"}
+    store.remove([below, "s3://none"], [])
+    assert json.loads(file.read_text())["clouds"].keys() == {"s3://other"}
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_nothing_is_removed_where_nothing_is(file: Path) -> None:
+    CredentialStore(file, keyring=False).remove([URL], [])
+    assert not file.exists()

@@ -22,7 +22,7 @@ from backends.errors import (
     TransientError,
 )
 from backends.file import FileStore
-from backends.store import Store
+from backends.store import Store, dismantle
 from tests.backends.conformance import Conformance, all_names
 
 
@@ -373,3 +373,43 @@ def test_a_folder_made_anew_is_synced_anew(store: Store, root: Path) -> None:
     synced.clear()
     syncing.put("dir/object", b"")
     assert synced[0] == "cloud"
+
+
+# -- a place that is given up ----------------------------------------------------------------------------
+
+
+def test_a_place_goes_with_its_empty_folders(store: Store, root: Path) -> None:
+    for name in ("packs/ab/one", "packs/cd/two", "heads/three"):
+        store.put(name, b"data")
+        store.delete(name)
+    (root / ".hybrisfs" / "left over").write_bytes(b"of a writer that died")
+    assert dismantle(store, ["packs", "heads", "none"])
+    assert not root.exists() and root.parent.exists()
+
+
+@pytest.mark.parametrize("foreign", ["file", "packs/file", "packs/ab/file", "other/"])
+def test_what_is_not_ours_stays_in_a_place_that_goes(store: Store, root: Path, foreign: str) -> None:
+    store.put("packs/ab/one", b"data")
+    store.delete("packs/ab/one")
+    (root / foreign).parent.mkdir(exist_ok=True)
+    if foreign.endswith("/"):
+        (root / foreign).mkdir()
+    else:
+        (root / foreign).write_bytes(b"not ours")
+    assert not dismantle(store, ["packs"])
+    assert (root / foreign).exists() and not (root / ".hybrisfs").exists()
+    with pytest.raises(MissingRootError):
+        dismantle(store, ["packs"])
+
+
+def test_a_link_in_a_place_that_goes_is_not_followed(store: Store, root: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere" / "empty").mkdir(parents=True)
+    (root / "packs").symlink_to(tmp_path / "elsewhere")
+    assert not dismantle(store, ["packs"])
+    assert (tmp_path / "elsewhere" / "empty").is_dir()
+
+
+def test_objects_keep_a_place(store: Store, root: Path) -> None:
+    store.put("packs/ab/one", b"data")
+    assert not dismantle(store, ["packs"])
+    assert (root / "packs" / "ab" / "one").read_bytes() == b"data"

@@ -27,7 +27,16 @@ from hybrisfs.api.devices import (
 from hybrisfs.api.key_value import Place
 from hybrisfs.api.maintenance import Check, CheckProblem, Dropped, Recovered
 from hybrisfs.api.status import VolumeStatus
-from hybrisfs.api.volumes import CloudUrl, Rebuilt, Secret, SecretsOfPlace, TriedPlace, Volume, VolumeSettings
+from hybrisfs.api.volumes import (
+    CloudUrl,
+    DeletedCloud,
+    Rebuilt,
+    Secret,
+    SecretsOfPlace,
+    TriedPlace,
+    Volume,
+    VolumeSettings,
+)
 from hybrisfs.daemon.interfaces import KeyValueControl, OpenVolume
 from hybrisfs.errors import DamagedError, HybrisError, UsageError
 from hybrisfs.home import Home
@@ -223,6 +232,9 @@ class FakeVolume:
     conflicting: list[dict[str, object]] = field(default_factory=list)
     waiting_deletions: list[dict[str, object]] = field(default_factory=list)
     decisions: list[tuple[object, ...]] = field(default_factory=list)
+    has_left: bool = False
+    hears: bool = True
+    """Whether the clouds hear that it leaves."""
 
     @property
     def name(self) -> str:
@@ -355,6 +367,14 @@ class FakeVolume:
             charges=msgspec.convert(self.charges, list[Charge]),
         )
 
+    def leave(self, timeout: float) -> bool:
+        self.has_left = True
+        return self.hears
+
+    def require_writer(self) -> None:
+        if "desk" in self.readers:
+            raise HybrisError("this device only reads the volume")
+
     def device_proof(self, device: str) -> bytes:
         if not self.charges:
             raise UsageError(f"nothing is proven against {device}")
@@ -400,6 +420,8 @@ class FakeVolumes:
         self.secrets: dict[str, dict[str, str]] = {}
         self.tried: list[str] = []
         self.lost: list[str] = []
+        self.troubles: dict[str, str] = {}
+        self.going: set[str] = set()
         self.few_named: bool | UnsetType = UNSET
         self.rebuilt: dict[str, Any] = {"set_aside": "/state/damaged", "recovered": [], "lost": []}
         for name in names:
@@ -479,6 +501,32 @@ class FakeVolumes:
         elif name in self.broken:
             raise self.broken[name]
         return Rebuilt(**self.rebuilt)
+
+    def empty_clouds(self, home: Home, name: str, tell: Callable[[int], None]) -> Sequence[DeletedCloud]:
+        assert name not in self.opened or self.opened[name].closed
+        tell(3)
+        return [
+            DeletedCloud(one.name, one.url, 4, 5000, self.troubles.get(one.name, ""), "", True)
+            for one in self.configs[name].clouds
+        ]
+
+    def keep_closed(self, home: Home, name: str) -> None:
+        self.broken[name] = HybrisError(f"the volume {name} is being deleted")
+
+    def is_going(self, home: Home, name: str) -> bool:
+        return name in self.going
+
+    def forget(self, home: Home, name: str) -> None:
+        assert name not in self.opened or self.opened[name].closed
+        del self.configs[name]
+
+    def rename(self, home: Home, old: str, new: str, renamed: Callable[[str, str], None]) -> None:
+        assert self.opened[old].closed
+        renamed(old, new)
+        self.configs[new] = msgspec.structs.replace(self.configs.pop(old), name=new)
+
+    def finish(self, home: Home, renamed: Callable[[str, str], None]) -> None:
+        """Nothing is ever half done."""
 
     def list(self, home: Home) -> Sequence[Volume]:
         return list(self.configs.values())

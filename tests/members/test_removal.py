@@ -94,6 +94,35 @@ def test_whom_the_accused_let_in_vetoes_nothing_but_where_that_goes_for_the_accu
     assert not verdict(STAR, [(ADA, DAN, REMOVE), (ADA, BOB, KEEP)]).suspended
 
 
+def test_who_leaves_is_gone_and_nobody_vetoes_that() -> None:
+    votes = [(BOB, BOB, REMOVE), (BOB, ADA, KEEP), (BOB, KIT, KEEP)]
+    found = verdict({**STAR, KIT: None}, votes, kits=[KIT])
+    assert found == Verdict(frozenset({BOB}), {})
+    assert verdict(STAR, [(BOB, BOB, SUSPEND)]) == verdict(STAR, ()), "that is no word of leaving"
+
+
+def test_who_has_left_cannot_be_suspended_as_well() -> None:
+    found = verdict(STAR, [(BOB, ADA, REMOVE), (BOB, BOB, REMOVE), (CYD, ADA, REMOVE)])
+    assert found.ended == {BOB} and found.suspended == {CYD: (ADA,)}
+
+
+def test_whom_one_removed_who_left_later_stays_away() -> None:
+    two = {ADA: None, BOB: ADA}
+    assert verdict(two, [(BOB, ADA, REMOVE), (ADA, ADA, REMOVE)]).ended == {ADA, BOB}
+    votes = [(DAN, BOB, REMOVE), (DAN, CYD, REMOVE), (BOB, BOB, REMOVE)]
+    assert verdict(STAR, votes).ended == {BOB, DAN}
+
+
+def test_who_has_left_is_not_asked_afterwards() -> None:
+    three = {ADA: None, BOB: ADA, CYD: ADA}
+    left = (BOB, BOB, REMOVE)
+    assert verdict(three, [left, (CYD, ADA, REMOVE)]).ended == {BOB, CYD}
+    early = verdict(three, [(CYD, ADA, REMOVE), left])
+    assert early.ended == {BOB} and early.suspended == {CYD: (ADA,)}, "it could have vetoed that"
+    vetoed = verdict(three, [(CYD, BOB, KEEP), left, (CYD, ADA, REMOVE)])
+    assert vetoed.ended == {BOB} and not vetoed.suspended
+
+
 def test_two_that_are_independent_end_a_member() -> None:
     assert verdict(STAR, [(DAN, BOB, REMOVE), (DAN, CYD, REMOVE)]).ended == {DAN}
     assert verdict(STAR, [(ADA, BOB, REMOVE), (ADA, CYD, REMOVE)]).ended == {ADA}

@@ -55,7 +55,7 @@ def test_the_removed_device_is_not_given_the_new_key(fleet: Fleet) -> None:
         cyd.rig.sharing.membership.rename("ada", "nobody")
     with pytest.raises(UsageError, match="is no device"):
         ada.rig.sharing.membership.remove("cyd")
-    with pytest.raises(UsageError, match="cannot remove itself"):
+    with pytest.raises(UsageError, match="leaves in another way"):
         ada.rig.sharing.membership.remove("ada")
 
 
@@ -291,3 +291,59 @@ def test_what_was_on_its_way_to_the_clouds_when_a_device_was_accused_is_told_of_
     assert not ada.rig.unpacked()
     exchange(ada, bob, cyd)
     assert bob.read("file") == cyd.read("file") == b"content"
+
+
+# -- devices that leave --------------------------------------------------------------------------
+
+
+def test_who_leaves_is_gone_for_all_and_gets_no_new_keys(fleet: Fleet) -> None:
+    ada, bob, cyd, dan = fleet.devices
+    cyd.rig.sharing.membership.leave()
+    cyd.rig.sharing.membership.leave()  # once is enough
+    exchange(*fleet.devices)
+    assert newest(ada) == newest(bob) == newest(dan)
+    assert newest(ada).excluded == {cyd.key.device_id}
+    assert cyd.rig.ring.find(newest(ada).id) is None
+    for device in fleet.devices:
+        assert cyd.key.device_id not in device.rig.members.devices()
+        assert not device.rig.members.suspended
+        assert cyd.key.device_id not in [one.device for one in device.rig.members.asked()]
+    with pytest.raises(HybrisError, match="removed from the volume"):
+        cyd.rig.sharing.membership.rename("ada", "nobody")
+    ada.mkdir("after")
+    ada.sign()
+    exchange(ada, bob, dan)
+    assert ada.tree() == bob.tree() == dan.tree()
+
+
+def test_a_reader_can_leave(fleet: Fleet) -> None:
+    ada, bob, cyd, _ = fleet.devices
+    for device in (ada, bob):
+        device.rig.sharing.membership.set_role("cyd", Role.READER)
+        exchange(*fleet.devices)
+    assert cyd.rig.fs.read_only
+    cyd.rig.sharing.membership.leave()
+    exchange(*fleet.devices)
+    assert all(cyd.key.device_id not in one.rig.members.devices() for one in (ada, bob))
+
+
+def test_a_device_hears_of_all_that_one_wrote_before_it_left(fleet: Fleet) -> None:
+    ada, bob, cyd, dan = fleet.devices
+    cyd.mkdir("of cyd")
+    cyd.sign()
+    cyd.rig.sharing.membership.leave()
+    exchange(ada, bob, cyd)
+    dan.rig.sharing.receive(bob.log())
+    dan.rig.sharing.receive(cyd.log())
+    exchange(ada, bob, dan)
+    assert "of cyd" in dan.tree() and ada.tree() == bob.tree() == dan.tree()
+    assert cyd.key.device_id not in dan.rig.members.devices()
+
+
+def test_what_a_device_says_after_it_has_left_counts_for_nobody(fleet: Fleet) -> None:
+    ada, bob, cyd, _ = fleet.devices
+    cyd.rig.sharing.membership.leave()
+    exchange(ada, bob, cyd)
+    cyd.rig.sharing.signer.plead(cyd.rig.tx)  # says that it is to be kept
+    exchange(ada, bob, cyd)
+    assert all(cyd.key.device_id not in one.rig.members.devices() for one in (ada, bob))
