@@ -27,6 +27,7 @@ _COMMANDS: Final = {
     "metrics": ("metrics", "Print figures for a monitoring system."),
     "log": ("versions", "Show who changed a file or folder, and when."),
     "events": ("status", "Show what has happened: clouds that failed, conflicts, machines."),
+    "pending": ("pending", "List which files wait for the clouds, and how long that may take."),
     "sync": ("status", "Bring everything to the clouds, and wait for it."),
     "mirror": ("mirror", "Keep ordinary folders equal to folders of a volume."),
     "import": ("mirror:import_folder", "Copy a folder into a volume, with progress."),

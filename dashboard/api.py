@@ -58,7 +58,7 @@ from hybrisfs.api.maintenance import Kit, RecoveryShowRequest
 from hybrisfs.api.objects import attributes_of
 from hybrisfs.api.request import LongRequest, message_of
 from hybrisfs.api.request import Request as Command
-from hybrisfs.api.status import AnyVolume, EventsRequest, StatusRequest, UnusableVolume
+from hybrisfs.api.status import AnyVolume, EventsRequest, PendingRequest, StatusRequest, UnusableVolume
 from hybrisfs.api.traffic import (
     CostRequest,
     HistoryRequest,
@@ -76,6 +76,7 @@ __all__ = ["ACTIONS", "Action", "Api"]
 _MAX_BODY: Final = 64 << 10  # bytes
 _PAGE: Final = 100  # names, keys or conflicts in one answer
 _EVENTS: Final = 200  # the latest
+_PENDING: Final = 20  # files that have waited longest
 _MOST_VERSIONS: Final = 200  # versions, or names that were removed, in one answer; the latest
 _PREVIEW: Final = 64 << 10  # bytes of a file that are shown
 _PLAIN: Final[Mapping[str, Callable[[str], AnyRequest]]] = {
@@ -84,6 +85,7 @@ _PLAIN: Final[Mapping[str, Callable[[str], AnyRequest]]] = {
     "cost": CostRequest,
     "deletions": DeletionsListRequest,
     "settings": VolumeSetRequest,
+    "pending": lambda name: PendingRequest(name, limit=_PENDING),
 }
 _STATUS: Final = ((UsageError, 400), (UnknownVolumeError, 404), (DaemonError, 503))
 

@@ -3,7 +3,7 @@
 import { ask } from "./api.js";
 import { badge, button, card, empty, facts, meter } from "./parts.js";
 import { h } from "./vdom.js";
-import { count, hold, machinesOnly, moment, rate, size } from "./words.js";
+import { ago, count, duration, hold, machinesOnly, moment, rate, size } from "./words.js";
 
 const SHOWN_FROM = 64000; // bytes; what is smaller is over before it can be read
 const WORDS = { put: "to", get: "from" };
@@ -15,6 +15,7 @@ export const transfers = {
   needs: () => [
     { name: "traffic", every: 1 },
     { name: "jobs", every: 1, url: "/api/jobs" },
+    { name: "pending", every: 3 },
   ],
   /** Speeds are what has moved between two answers. */
   heard(app, name, facts_) {
@@ -76,6 +77,7 @@ export const transfers = {
         ),
       ),
       jobs(app),
+      waiting(app),
       limits(app),
       card(
         "By cloud",
@@ -109,6 +111,47 @@ function transfer(one, index) {
     h("span", null, words),
     meter(one.moved, one.size, words, one.operation === "put" ? "up" : "down"),
     h("span", { class: "quiet" }, one.seconds > 0.5 ? rate(one.moved / one.seconds) : ""),
+  );
+}
+
+/** Which files wait for the clouds, those that have waited longest first. */
+function waiting(app) {
+  const known = app.data.pending;
+  if (!known?.total) return null;
+  const more = known.total - known.files.length;
+  return card(
+    "Waiting for the clouds",
+    {
+      wide: true,
+      aside: h(
+        "span",
+        null,
+        known.seconds === null ? size(known.bytes) : `${size(known.bytes)}, about ${duration(known.seconds)} to go`,
+      ),
+    },
+    h(
+      "ul",
+      { class: "rows" },
+      known.files.map((one, key) =>
+        h(
+          "li",
+          { key },
+          h("span", { class: "name" }, one.path === "" ? "(the folder itself)" : (one.path ?? "(removed)")),
+          one.is_open ? badge("quiet", "open in a program") : null,
+          h(
+            "span",
+            null,
+            [
+              one.bytes ? size(one.bytes) : "name or attributes",
+              one.since === null ? "" : `changed ${ago(one.since)}`,
+            ]
+              .filter(Boolean)
+              .join(", "),
+          ),
+        ),
+      ),
+    ),
+    more > 0 ? h("p", { class: "quiet" }, `and ${count(more, "other")}`) : null,
   );
 }
 

@@ -14,6 +14,10 @@ from hybrisfs.api.request import LongRequest, Message, Moved, Record, Request, S
 from hybrisfs.api.traffic import Transfers
 
 __all__ = [
+    "Pending",
+    "PendingFile",
+    "PendingFiles",
+    "PendingRequest",
     "AnyVolume",
     "Cache",
     "Checkpoint",
@@ -273,6 +277,58 @@ class SyncRequest(LongRequest[Synced, Moved]):
     """Answer when it is done."""
     timeout: Seconds | None = None
     """Wait no longer than that."""
+
+
+# -- what waits for the clouds --------------------------------------------------------------------------
+
+
+class PendingFile(Record):
+    """A file or folder that the clouds lack something of."""
+
+    path: str | None
+    """In the volume; None when it was removed, and the clouds have yet to learn that."""
+    bytes: int
+    """Of its content; 0 when only its name or its attributes wait."""
+    since: float | None
+    """When it was changed last, in seconds since the epoch; None when it was removed."""
+    is_open: bool
+    """A program has it open for writing: it goes when that is over, or in pieces."""
+
+
+class PendingFiles(Record):
+    """What waits for the clouds in a folder."""
+
+    name: str
+    path: str
+    """Of the folder, or of the file."""
+    files: list[PendingFile]
+    """Those that have waited longest, up to the number that was asked for."""
+    total: int
+    """How many there are."""
+    bytes: int
+    """Of all of them."""
+
+
+class Pending(PendingFiles):
+    """The same, and how long that may take."""
+
+    rate: float
+    """Bytes/s to all clouds together, in the last minute."""
+    seconds: float | None
+    """How long it takes at that rate, or at the limit while nothing has arrived yet; None when something
+    keeps it, or nobody knows."""
+
+
+class PendingRequest(Request[Pending]):
+    """What waits for the clouds."""
+
+    command: ClassVar = "pending"
+
+    name: Text | None = None
+    path: Text | None = None
+    """In the volume; its root when it is None."""
+    limit: int | None = None
+    """How many files at most: 1000 when it is None."""
 
 
 # -- events of volumes ----------------------------------------------------------------------------------

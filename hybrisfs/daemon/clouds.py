@@ -14,9 +14,10 @@ from hybrisfs.api import clouds
 from hybrisfs.api import traffic as traffic_api
 from hybrisfs.api.clouds import Cloud
 from hybrisfs.api.request import Handler, Moved, extended
-from hybrisfs.api.status import Status
+from hybrisfs.api.status import Pending, PendingRequest, Status
 from hybrisfs.api.traffic import LimitRequest, PauseRequest, ResumeRequest, Series, VolumeTransfers
 from hybrisfs.api.volumes import PlaceSecretsRequest, PlaceSuggestionsRequest, PlaceTryRequest, Suggestions
+from hybrisfs.daemon.files import path_inside
 from hybrisfs.daemon.interfaces import CloudControl, OpenVolume, VolumeKind
 from hybrisfs.daemon.slots import Slots
 from hybrisfs.dispersal.counting import Use
@@ -35,10 +36,13 @@ from hybrisfs.history import (
     provider_of,
 )
 from hybrisfs.home import Home, check_volume_name
+from hybrisfs.verdict import judge
 
 __all__ = ["CloudCommands", "FigureCommands", "PlaceCommands", "Recorder", "TransferCommands"]
 
 log = logging.getLogger(__name__)
+
+_MOST_PENDING: Final = 1000  # files in one answer
 
 
 class CloudCommands:
@@ -186,6 +190,7 @@ class FigureCommands:
                 traffic_api.HistoryRequest.answered_by(self._history),
                 traffic_api.CostRequest.answered_by(self._cost),
                 traffic_api.MetricsRequest.answered_by(self._metrics),
+                PendingRequest.answered_by(self._pending),
             ]
         )
 
@@ -202,6 +207,17 @@ class FigureCommands:
             for one in volume.clouds.traffic()
         ]
         return traffic_api.Traffic(volume.name, time.monotonic(), clouds)
+
+    def _pending(self, asked: PendingRequest) -> Pending:
+        volume, limit = self._slots.get(asked.name).open(), asked.limit or _MOST_PENDING
+        if not 0 < limit <= _MOST_PENDING:
+            raise UsageError(f"limit is a number from 1 to {_MOST_PENDING}")
+        found = volume.pending(path_inside(asked.path or ""), limit)
+        status, rate = volume.status(look=False), self._recorder.rate(volume.name)
+        copies = (status.f + status.k) / status.k
+        speed = (rate or status.transfers.up.rate or 0) if judge(status).level == "pending" else 0
+        seconds = found.bytes * copies / speed if speed else None
+        return extended(Pending, found, rate=rate, seconds=seconds)
 
     def _history(self, asked: traffic_api.HistoryRequest) -> traffic_api.VolumeSeries:
         name = self._slots.get(asked.name).open().name
@@ -255,6 +271,7 @@ def _told(use: Use) -> traffic_api.Use:
 
 
 _EVERY: Final = float(SPANS["hour"][0])  # seconds
+_RECENT: Final = 60 // SPANS["hour"][0]  # intervals
 _SAVED_EVERY: Final = 300.0  # seconds; so much is lost when the daemon is killed
 
 
@@ -328,6 +345,11 @@ class Recorder:
             return Series(
                 step, now // step * step, [one.series(span, now, n) for n, one in sorted(clouds.items())]
             )
+
+    def rate(self, name: str) -> float:
+        """Bytes/s to all clouds of a volume, in the last minute."""
+        recent = [one.up[-_RECENT:] for one in self.series(name, "hour").clouds]
+        return sum(sum(up or 0 for up in one) / len(one) for one in recent if one)
 
     def months(self, name: str) -> dict[int, list[Month]]:
         """What was counted in this month and the one before, by the clouds' numbers."""

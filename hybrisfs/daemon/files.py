@@ -15,7 +15,14 @@ from hybrisfs.daemon.interfaces import ContentControl, LabelControl, OpenVolume
 from hybrisfs.daemon.slots import Slots
 from hybrisfs.errors import UsageError
 
-__all__ = ["BrowsingCommands", "ContentCommands", "DecisionCommands", "LabelCommands", "VersionCommands"]
+__all__ = [
+    "BrowsingCommands",
+    "ContentCommands",
+    "DecisionCommands",
+    "LabelCommands",
+    "VersionCommands",
+    "path_inside",
+]
 
 
 class _Target(NamedTuple):
@@ -127,7 +134,7 @@ class BrowsingCommands:
         volume, limit = self._slots.get(asked.name).open(), asked.limit or _MAX_ENTRIES
         if not 0 < limit <= _MAX_ENTRIES:
             raise UsageError(f"limit is a number from 1 to {_MAX_ENTRIES}")
-        path = _inside(asked.path)
+        path = path_inside(asked.path)
         entries, more = volume.browsing.folder(path, asked.after or "", limit)
         return FolderPage(volume.name, str(path), entries, more)
 
@@ -136,11 +143,11 @@ class BrowsingCommands:
         offset, length = asked.offset or 0, asked.length or 0
         if offset < 0 or not 0 < length <= _MAX_PART:
             raise UsageError(f"length is a number of bytes from 1 to {_MAX_PART}, offset is not negative")
-        size, data = volume.browsing.read(_inside(asked.path), offset, length)
+        size, data = volume.browsing.read(path_inside(asked.path), offset, length)
         return FilePart(volume.name, size, offset, data)
 
 
-def _inside(path: str) -> PurePath:
+def path_inside(path: str) -> PurePath:
     """A path relative to the root of a volume; "" and "/" are the root. Raises UsageError for others."""
     relative = PurePath(path.strip("/"))
     if ".." in relative.parts:

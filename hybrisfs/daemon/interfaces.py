@@ -23,7 +23,7 @@ from hybrisfs.api.devices import (
 from hybrisfs.api.key_value import Place
 from hybrisfs.api.maintenance import Check, Dropped, Kit, MadeKit, Recovered, RemovedKit, Repair, Scrub
 from hybrisfs.api.mirrors import Imported, Mirror
-from hybrisfs.api.status import VolumeStatus
+from hybrisfs.api.status import PendingFiles, VolumeStatus
 from hybrisfs.api.traffic import Transfers
 from hybrisfs.api.volumes import DeletedCloud, Rebuilt, SecretsOfPlace, TriedPlace, Volume, VolumeSettings
 from hybrisfs.dispersal.traffic import CloudTraffic
@@ -319,6 +319,9 @@ class OpenVolume(Protocol):
     def unmount(self, *, lazy: bool = False) -> None: ...
     def status(self, *, look: bool = True) -> VolumeStatus:
         """How it is; with *look*, after a look at the clouds."""
+
+    def pending(self, path: PurePath, limit: int) -> PendingFiles:
+        """What waits for the clouds at or below a path, relative to the root. Raises HybrisError, OSError."""
 
     def sync(self, timeout: float | None, progress: Callable[[int, int], None]) -> bool: ...
     def drop_cache(self) -> Dropped: ...

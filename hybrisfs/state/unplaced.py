@@ -14,6 +14,7 @@ from hybrisfs.state.journal import Journal
 __all__ = [
     "PendingRow",
     "PendingTable",
+    "WaitingNode",
     "UnplacedContent",
     "awaited",
     "chunk_ranges",
@@ -34,6 +35,7 @@ __all__ = [
     "staged_ranges",
     "unplaced_content",
     "unproven",
+    "waiting_nodes",
 ]
 
 PendingRow: TypeAlias = tuple[int, bytes, int, int, int]
@@ -137,6 +139,31 @@ def pending_bytes(db: Reader) -> int:
     """The sum of the lengths of PENDING chunks."""
     (size,) = db.execute("SELECT total(length) FROM chunk WHERE pack IS NULL").fetchone()
     return int(size)
+
+
+class WaitingNode(NamedTuple):
+    """A node with something that the clouds lack: bytes of its content, its attributes, a name, or that it is
+    gone."""
+
+    ino: int
+    size: int
+    """Bytes of its content. Two files that share a chunk both count it."""
+    changed: int | None
+    """Its ctime, in ns; None when the node is gone."""
+
+
+def waiting_nodes(db: Reader) -> Iterator[WaitingNode]:
+    """All nodes with changes of this device, or of others in its place, that the clouds lack. Those that
+    changed first come first, and those that are gone before them."""
+    rows = db.execute(
+        "SELECT w.ino, total(w.size), n.ctime FROM ("
+        "SELECT ino, 0 AS size FROM pending "
+        "UNION ALL SELECT ino, length FROM extent WHERE segment > 0 "
+        "UNION ALL SELECT f.ino, c.length FROM chunk c CROSS JOIN file_chunk f ON f.chunk = c.number "
+        "WHERE c.pack IS NULL"
+        ") w LEFT JOIN node n ON n.ino = w.ino GROUP BY w.ino ORDER BY n.ctime, w.ino"
+    )
+    return (WaitingNode(ino, int(size), changed) for ino, size, changed in rows)
 
 
 # -- chunks that no cloud is known to have, and that others bring there ---------------------------------

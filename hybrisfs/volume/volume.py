@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
 
 from hybrisfs.api.decisions import Conflict, Deletion
 from hybrisfs.api.devices import Admitted, Device, DeviceRole, KeptDevice, Proof, RemovedDevice
 from hybrisfs.api.maintenance import Dropped
-from hybrisfs.api.status import VolumeStatus
+from hybrisfs.api.status import PendingFiles, VolumeStatus
 from hybrisfs.clouds.checkup import CheckupLimits
 from hybrisfs.environment import Environment
 from hybrisfs.errors import HybrisError
@@ -25,6 +25,7 @@ from hybrisfs.sharing.misconduct import described
 from hybrisfs.verify.fsck import FsckReport
 from hybrisfs.versions.browser import VersionBrowser
 from hybrisfs.volume.opened import Opened
+from hybrisfs.volume.pending import pending_files
 from hybrisfs.volume.status import devices_of, volume_status
 
 if TYPE_CHECKING:
@@ -79,6 +80,10 @@ class Volume(Opened):
         if look:
             self.checkup.refresh(self.environment.limits.of(CheckupLimits).patience)
         return volume_status(self)
+
+    def pending(self, path: PurePath, limit: int) -> PendingFiles:
+        """See `pending_files`."""
+        return pending_files(self, path, limit)
 
     def sync(self, timeout: float | None, progress: Callable[[int, int], None]) -> bool:
         """See `Uploads.wait`. Raises HybrisError while transfers are held, because that may last, and when

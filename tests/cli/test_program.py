@@ -96,6 +96,7 @@ def test_all_commands_are_there() -> None:
         "doctor",
         "status",
         "ui",
+        "pending",
         "sync",
         "pin",
         "unpin",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final
 
 import msgspec
@@ -26,7 +26,7 @@ from hybrisfs.api.devices import (
 )
 from hybrisfs.api.key_value import Place
 from hybrisfs.api.maintenance import Check, CheckProblem, Dropped, Recovered
-from hybrisfs.api.status import VolumeStatus
+from hybrisfs.api.status import PendingFile, PendingFiles, VolumeStatus
 from hybrisfs.api.volumes import (
     CloudUrl,
     DeletedCloud,
@@ -196,6 +196,7 @@ class FakeVolume:
     busy: bool = False
     pending_files: int = 0
     pending_bytes: int = 0
+    waiting: list[PendingFile] = field(default_factory=list)
     machines_only: dict[str, object] | None = None
     removed: bool = False
     states: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -281,6 +282,11 @@ class FakeVolume:
         facts.devices = self.devices()
         facts.transfers, facts.mirrors = self.transfers.facts(), self.mirrors.all()
         return facts
+
+    def pending(self, path: PurePath, limit: int) -> PendingFiles:
+        below = [one for one in self.waiting if one.path and PurePath(one.path).is_relative_to(path)]
+        size = sum(one.bytes for one in below)
+        return PendingFiles(self.config.name, str(path), below[:limit], len(below), size)
 
     def sync(self, timeout: float | None, progress: Callable[[int, int], None]) -> bool:
         """With something pending: until `release` is set, reporting progress all the time."""

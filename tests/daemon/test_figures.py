@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import json
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from hybrisfs.daemon.clouds import Recorder
+from hybrisfs.api.status import PendingFile
+from hybrisfs.daemon.clouds import FigureCommands, Recorder
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.daemon.slots import Slots
 from hybrisfs.daemon.wanted_mounts import WantedMounts
@@ -55,6 +57,36 @@ def test_history_is_kept_over_a_restart(home: Home, volumes: FakeVolumes) -> Non
         assert (series.step, series.end) == (10, now[0] // 10 * 10)
         [cloud] = series.clouds
         assert (cloud.name, cloud.up[-2:]) == ("amber", [0, 5000])
+        assert one.rate("photos") == 5000 / 6, "six intervals are a minute"
+
+
+def test_how_long_what_waits_takes(home: Home, volumes: FakeVolumes) -> None:
+    now = [1_800_000_000.0]
+    slots = Slots(home, volumes, WantedMounts(home.state, SYSTEM))
+    recorder = Recorder(home, slots, Environment(time_ns=lambda: int(now[0] * 1e9)))
+    slots.get("photos").open()
+    recorder.look()
+    volume = volumes.opened["photos"]
+    volume.waiting = [PendingFile("file", 6_000_000, 1.0, is_open=False)]
+    volume.pending_files, volume.pending_bytes = 1, 6_000_000
+
+    def nobody_asks(*_: object) -> NoReturn:
+        raise AssertionError
+
+    pending = FigureCommands(slots, recorder, nobody_asks).commands["pending"]
+
+    def seconds() -> float | None:
+        answer: float | None = pending({"name": "photos"}, nobody_asks)["seconds"]
+        return answer
+
+    assert seconds() == 12_000_000 / 524_288, "to two clouds, at the limit"
+    volume.clouds.counters = Counters(up=600_000)
+    now[0] += 10
+    recorder.look()
+    now[0] += 10
+    assert seconds() == 12_000_000 / 10_000, "at the speed of the last minute"
+    volume.states = {one.name: ("down", "") for one in volume.config.clouds}
+    assert seconds() is None
 
 
 def test_a_damaged_history_begins_anew(home: Home, volumes: FakeVolumes) -> None:

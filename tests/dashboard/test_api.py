@@ -60,6 +60,7 @@ def test_what_has_not_changed_is_not_sent_again(page: Page, volume: FakeVolume) 
         "history?span=day",
         "cost",
         "settings",
+        "pending",
         "clouds",
         "recovery",
         "deletions",

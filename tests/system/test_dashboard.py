@@ -292,6 +292,10 @@ def test_transfers_are_paused_and_go_on(opened: Opened, machines: Pair) -> None:
     expect(page.get_by_role("button", name="Resume transfers").first).to_be_visible(timeout=PATIENCE)
     assert machines.here.status()["transfers"]["held"] == "paused"
     (machines.here.mountpoint / "late.txt").write_text("late")
+    waiting = page.get_by_role("region", name="Waiting for the clouds")
+    expect(waiting.get_by_text("late.txt")).to_be_visible(timeout=PATIENCE)
+    picture(page, "transfers-waiting")
+    no_violations(page)
     show(page, "overview")
     expect(page.locator(".hero.wary .meaning")).to_contain_text("paused", timeout=PATIENCE)
     picture(page, "overview-paused")
