@@ -15,6 +15,7 @@ from hybrisfs.state.database import Reader, RowWriter
 from sync import HASH_SIZE, Branch, DecodeError, VersionVector, parse_segment_name
 
 __all__ = [
+    "changed_spans",
     "Body",
     "BodyStore",
     "Dropped",
@@ -160,6 +161,13 @@ def first_moment(db: Reader) -> int | None:
     """The moment of the first update, ns since the epoch; None while there is none."""
     moment: int | None = db.execute("SELECT min(moment) FROM log WHERE moment > 0").fetchone()[0]
     return moment
+
+
+def changed_spans(db: Reader, after: int, length: int) -> list[int]:
+    """The spans of *length* in which there was an update with a moment above *after*, by their ends; all ns
+    since the epoch."""
+    rows = db.execute("SELECT DISTINCT moment / ?1 FROM log WHERE moment > ?2", (length, after))
+    return [(number + 1) * length for (number,) in rows]
 
 
 def latest_moment(db: Reader) -> int:

@@ -2,7 +2,8 @@
 it was then, and `versions/PATH/...`, the versions of each file. Nothing in it
 can be changed.
 
-`at` lists the moments of which the whole tree is kept; any other can be typed (`hybrisfs.versions.tree`).
+`at` lists moments of which the whole tree is kept: those of the rule, and lately those after which something
+had changed. Any other can be typed (`hybrisfs.versions.tree`).
 The folder is hidden: no listing shows it. Where a volume has a node of that name already, from another or an
 earlier program, that is what the name means, and the past is reached by `hybrisfs versions` only until it has
 been renamed.

@@ -24,11 +24,26 @@ from hybrisfs.registers.tree import Attr, Place
 from hybrisfs.registers.values import Stamp, Value
 from hybrisfs.state.database import Snapshot
 from hybrisfs.state.shown_nodes import has_any, moved_nodes
-from hybrisfs.state.stored_log import signer_of, vector_of
-from hybrisfs.state.versions import Interval, intervals_of, intervals_with_prefix, places_in_time
+from hybrisfs.state.stored_log import changed_spans, first_moment, latest_moment, signer_of, vector_of
+from hybrisfs.state.versions import (
+    Interval,
+    intervals_of,
+    intervals_with_prefix,
+    known_since,
+    places_in_time,
+)
 from hybrisfs.tree.facets import LABELS_XATTR
+from hybrisfs.versions.retention import RetentionRule
 
-__all__ = ["VersionNode", "VersionRegisters", "VersionTree", "as_one", "format_moment", "parse_moment"]
+__all__ = [
+    "VersionNode",
+    "VersionRegisters",
+    "VersionTree",
+    "as_one",
+    "format_moment",
+    "parse_moment",
+    "whole_trees",
+]
 
 _FOLDER_MODE = 0o40755
 
@@ -226,3 +241,25 @@ def format_moment(moment: int) -> str:
     """In UTC, to the second, or to the minute when that is exact; `parse_moment` reads it."""
     time = datetime.datetime.fromtimestamp(moment // _SECOND_NS, datetime.UTC)
     return time.strftime("%Y-%m-%dT%H:%M:%SZ" if time.second else "%Y-%m-%dT%H:%MZ")
+
+
+_MINUTE_NS: Final = 60 * _SECOND_NS
+_HOUR_NS: Final = 60 * _MINUTE_NS
+_MOST_RECENT: Final = 1000
+
+
+def whole_trees(db: Snapshot, rule: RetentionRule, now: int, most: int = _MOST_RECENT) -> list[int]:
+    """Moments of which the whole tree is kept by the *rule*, the latest first; all ns since the epoch.
+
+    These are its rungs. Of the time of which every version is kept any moment would do: there are the ends
+    of the minutes of the last hour in which something changed, before that of the hours, and the second after
+    the latest change; of these only the last ones when there are more than *most*.
+    """
+    recent: list[int] = []
+    if rule.every:
+        recent += changed_spans(db, now - rule.every, _HOUR_NS)
+        recent += changed_spans(db, now - min(rule.every, _HOUR_NS), _MINUTE_NS)
+        recent.append((latest_moment(db) // _SECOND_NS + 1) * _SECOND_NS)
+    known = max(first_moment(db) or 0, known_since(db))
+    found = {*rule.rungs(now), *sorted(one for one in recent if one <= now)[-most:]}
+    return sorted((one for one in found if known <= one <= now), reverse=True)

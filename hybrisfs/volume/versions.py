@@ -19,7 +19,6 @@ from hybrisfs.shown import quoted, shown
 from hybrisfs.state.database import Snapshot
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.state import Transaction
-from hybrisfs.state.stored_log import first_moment
 from hybrisfs.state.versions import known_since
 from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
@@ -31,7 +30,7 @@ from hybrisfs.versions.catalog import Catalog, Version
 from hybrisfs.versions.contents import VersionReader, content_of, is_readable
 from hybrisfs.versions.retention import RetentionRule
 from hybrisfs.versions.thinning import Thinner
-from hybrisfs.versions.tree import VersionNode, VersionTree, format_moment, parse_moment
+from hybrisfs.versions.tree import VersionNode, VersionTree, format_moment, parse_moment, whole_trees
 from hybrisfs.write.relayer import Uploads
 
 __all__ = ["Versions"]
@@ -188,10 +187,9 @@ class Versions:
         return api.Moments(self._volume, [format_moment(one) for one in self.rungs()], str(self.rule))
 
     def rungs(self) -> list[int]:
-        """Moments of which the whole tree is kept, the latest first, ns since the epoch."""
+        """See `whole_trees`."""
         with self._fs.state.snapshot() as db:
-            known = max(first_moment(db) or 0, known_since(db))
-        return [one for one in self.rule.rungs(self._time_ns()) if one >= known]
+            return whole_trees(db, self.rule, self._time_ns())
 
     # -- reading and restoring -------------------------------------------------------------------
 

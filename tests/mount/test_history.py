@@ -118,6 +118,15 @@ def test_the_name_is_hidden_and_reserved(device: Device, root: Path) -> None:
     assert sorted(path.name for path in root.iterdir()) == ["file", "folder"]
 
 
+def test_what_was_a_moment_ago_is_listed(device: Device, root: Path) -> None:
+    (root / "letter").write_bytes(b"first")
+    moment = sign(device)
+    (root / "letter").write_bytes(b"second")
+    assert moment in [path.name for path in (root / ".hybrisfs" / "at").iterdir()]
+    for then in (root / ".hybrisfs" / "at").iterdir():
+        assert (then / "letter").read_bytes() in (b"first", b"second")
+
+
 @pytest.mark.parametrize("moment", ["2001-01-01", "2199-01-01", "yesterday", "2026-11-22T25:00"])
 def test_moments_that_there_are_not(root: Path, moment: str) -> None:
     assert not (root / ".hybrisfs" / "at" / moment).exists()
