@@ -142,9 +142,11 @@ def login(url: str, source: str | None, as_json: bool) -> None:
     count for all folders below URL, too. No volume needs to use the cloud yet.
     """
     with Client.connect() as client:
-        wanted = client.call(PlaceSecretsRequest(url)).secrets
+        place = client.call(PlaceSecretsRequest(url))
+        wanted = place.secrets
         if not wanted:
-            raise click.UsageError(f"{shown(url)} takes no secrets")
+            why = f": {place.logins}" if place.logins else ""
+            raise click.UsageError(f"{shown(url)} takes no secrets{why}")
         if source is not None:
             secrets = read_secrets(source)
         elif sys.stdin.isatty():

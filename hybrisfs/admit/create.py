@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Sequence
-from pathlib import PurePosixPath
 from typing import Final
-from urllib.parse import unquote, urlsplit
 
+from backends.address import scheme_of, short_name
 from backends.credentials import Credentials, CredentialStore
 from backends.errors import StoreError
 from backends.registry import open_store
@@ -103,10 +102,9 @@ def _name_clouds(urls: Sequence[str]) -> tuple[CloudConfig, ...]:
     names: list[str] = []
     for url in urls:
         try:
-            parts = urlsplit(url)
+            short = short_name(url) or scheme_of(url) or "cloud"
         except ValueError as error:
             raise UsageError(f"{url} is not the URL of a cloud", str(error)) from error
-        short = PurePosixPath(unquote(parts.path)).name or parts.netloc or parts.scheme or "cloud"
         count = 2
         name = short
         while name in names:

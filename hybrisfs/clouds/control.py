@@ -7,11 +7,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import PurePosixPath
 from typing import Final
-from urllib.parse import unquote, urlsplit
 
-from backends.address import without_secrets
+from backends.address import scheme_of, short_name, without_secrets
 from backends.store import Store
 from hybrisfs.api import clouds as api
 from hybrisfs.api.clouds import (
@@ -123,7 +121,7 @@ class CloudControl:
 
     def test(self, which: str) -> TestedCloud:
         """Try out a cloud of the volume, or any other by its URL. Raises HybrisError."""
-        if "://" in which and which not in [record.url for _, record in self._remaining()]:
+        if scheme_of(which) and which not in [record.url for _, record in self._remaining()]:
             credentials, places = self._cloud_set.credentials, self._cloud_set.places
             tried = try_place(which, credentials, places, self._environment)
             with contextlib.closing(open_for_test(which, credentials, places)) as store:
@@ -357,10 +355,15 @@ class CloudControl:
     @staticmethod
     def _choose_name(url: str, name: str | None, taken: list[str]) -> str:
         if name is None:
-            parts = urlsplit(url)
-            short = PurePosixPath(unquote(parts.path)).name or parts.netloc or "cloud"
+            short = short_name(url) or "cloud"
             return unique_name("".join(filter(str.isprintable, short))[:_SHORT] or "cloud", taken)
-        if not name or len(name.encode()) > MAX_CLOUD_NAME or not name.isprintable() or "://" in name:
+        if (
+            not name
+            or len(name.encode()) > MAX_CLOUD_NAME
+            or not name.isprintable()
+            or "://" in name
+            or scheme_of(name)
+        ):
             raise UsageError(f"{name[:80]!r} cannot name a cloud")
         if name in taken:
             raise UsageError(f"there is a cloud {name!r} already", "", "Choose another --name.")
