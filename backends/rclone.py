@@ -50,7 +50,7 @@ from backends.folder import MARKER, Child, FolderStore, list_tree, no_folder
 from backends.http_errors import HttpFailure, connection_error
 from backends.rclone_client import UNOPENED, RcloneClient, RefusedError
 from backends.rclone_errors import rclone_error
-from backends.rclone_process import NoRcloneError
+from backends.rclone_process import NoRcloneError, RcloneEndedError
 from backends.store import Buffer, Page
 
 __all__ = ["RcloneStore", "any_shows_halves"]
@@ -271,6 +271,8 @@ class RcloneStore(FolderStore[RcloneClient], HttpDriver[RcloneClient]):
         if isinstance(error, NoRcloneError):
             advice = "install it with: apt install rclone; and make the remote with: rclone config"
             return PermanentError(self.url, operation, name, str(error), advice)
+        if isinstance(error, RcloneEndedError):
+            return rclone_error(self.url, operation, name, f"{self._address.host}:", f"rclone ended: {error}")
         if isinstance(error, HTTPError):
             return connection_error(self.url, operation, name, error)
         return None

@@ -22,7 +22,7 @@ from urllib.parse import quote, urlencode
 from backends.body import BodyError, GuardedBody, Timing, receiving
 from backends.http_errors import HttpFailure
 from backends.pacing import PacedBody
-from backends.rclone_process import RCLONE, USER, Endpoint, Rclone
+from backends.rclone_process import RCLONE, USER, Endpoint, Rclone, RcloneEndedError
 
 __all__ = ["UNOPENED", "Entry", "RcloneClient", "RefusedError"]
 
@@ -55,7 +55,7 @@ class RcloneClient:
     """Talks about paths below `folder` of `remote`, which ends in a colon. Thread-safe.
 
     Paths are without a slash at their ends. All methods raise `RefusedError`, `NoRcloneError`,
-    `BodyError`, urllib3's `HTTPError` (also when rclone dies), and what an answer without sense leads to.
+    `RcloneEndedError`, `BodyError`, urllib3's `HTTPError`, and what an answer without sense leads to.
     """
 
     def __init__(self, remote: str, folder: str, timing: Timing, rclone: Rclone = RCLONE) -> None:
@@ -196,6 +196,11 @@ class RcloneClient:
                 raise _refusal(raw.status, answer)
             yield answer
             done = True
+        except (urllib3.exceptions.ProtocolError, urllib3.exceptions.NewConnectionError) as error:
+            words = self._rclone.last_words(endpoint)
+            if words is not None:
+                raise RcloneEndedError(words) from error
+            raise
         finally:
             # What is left unread makes the connection useless.
             if raw is not None and done:

@@ -67,7 +67,7 @@ _AUTH: Final = (
         "object (typically, node or user) not found",
     ),
 )
-_CONFIG: Final = ("failed to load config", "unable to decrypt config", "couldn't decrypt config")
+_CONFIG: Final = ("failed to load config file",)
 _PERMANENT: Final = (
     *(
         "301 moved",
@@ -101,7 +101,10 @@ def rclone_error(url: str, operation: str, name: str, remote: str, reason: str) 
             f"make one with this name for the same place: rclone config create {remote.rstrip(':')} KIND",
         )
     if says(_CONFIG):
-        return AuthError(url, operation, name, reason, "see: rclone config")
+        advice = (
+            "give the daemon RCLONE_CONFIG_PASS or RCLONE_PASSWORD_COMMAND, or decrypt it with: rclone config"
+        )
+        return AuthError(url, operation, name, reason, advice)
     if says(_THROTTLED):
         return ThrottledError(url, operation, name, reason, retry_after=_USUAL_WAIT)
     if says(_FULL):

@@ -24,9 +24,10 @@ from dataclasses import dataclass, field
 from secrets import token_hex
 from typing import BinaryIO, Final
 
-__all__ = ["RCLONE", "USER", "Endpoint", "NoRcloneError", "Rclone", "version"]
+__all__ = ["RCLONE", "USER", "Endpoint", "NoRcloneError", "Rclone", "RcloneEndedError", "version"]
 
 _PATIENCE: Final = 30.0  # seconds until rclone says where it listens
+_GRACE: Final = 0.5  # seconds from a broken connection to the end of a child that has died
 _KEPT: Final = 5  # lines of its log
 _LONGEST: Final = 4096  # bytes of one line that are looked at
 _LISTENS: Final = re.compile(r"Serving remote control on http://127\.0\.0\.1:(\d{1,5})/")
@@ -62,6 +63,10 @@ _ARGUMENTS: Final = (
 
 class NoRcloneError(Exception):
     """There is no `rclone` on this machine, or it does not start. The text says why."""
+
+
+class RcloneEndedError(Exception):
+    """The child has died in the midst of a request. The text is what it said last."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +105,18 @@ class Rclone:
             if self._endpoint is None or not self._lives():
                 self._endpoint = self._start()
             return self._endpoint
+
+    def last_words(self, endpoint: Endpoint) -> str | None:
+        """What the child that listened there said before it died; None when it lives, or another one does."""
+        with self._lock:
+            shell, said = self._shell, self._said
+            if shell is None or self._endpoint != endpoint:
+                return None
+        try:
+            shell.wait(_GRACE)
+        except subprocess.TimeoutExpired:
+            return None
+        return said[-1] if said else ""
 
     def _lives(self) -> bool:
         return self._shell is not None and self._shell.poll() is None

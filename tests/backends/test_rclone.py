@@ -199,9 +199,24 @@ def test_what_is_under_way_when_the_child_dies_may_be_tried_again(
         under_way = pool.submit(store.get, "object", limit=5)
         assert asked.wait(30)
         os.kill(program_of(mine), signal.SIGKILL)
-        with pytest.raises(TransientError):
+        with pytest.raises(TransientError, match="rclone ended"):
             under_way.result(30)
         assert slow.requests
+
+
+def test_an_encrypted_configuration_without_its_password(
+    remotes: Remotes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """rclone ends when it is asked for a remote, and says why."""
+    (tmp_path / "config").write_text(
+        "# Encrypted rclone configuration File\n\nRCLONE_ENCRYPT_V0:\n" + "A" * 80
+    )
+    monkeypatch.setenv("RCLONE_CONFIG", str(tmp_path / "config"))
+    store, own = RcloneStore("rclone:disk:folder"), Rclone()
+    monkeypatch.setattr(store, "_connect", lambda _: RcloneClient("disk:", "folder", Timing(), own))
+    for operation in (*every_operation(store), store.initialise):
+        with pytest.raises(AuthError, match="RCLONE_CONFIG_PASS"):
+            operation()
 
 
 def test_nothing_of_the_password_is_in_arguments_or_errors(mine: Rclone, remotes: Remotes) -> None:
