@@ -33,7 +33,7 @@ from backends.errors import (
     TransientError,
 )
 from backends.rclone import RcloneStore, any_shows_halves
-from backends.rclone_client import RcloneClient
+from backends.rclone_client import RcloneClient, RefusedError
 from backends.rclone_errors import rclone_error
 from backends.rclone_process import USER, NoRcloneError, Rclone, version
 from backends.store import Store
@@ -571,6 +571,21 @@ def test_dead_writers_are_swept(remotes: Remotes, store: Store, folder: Path) ->
         os.utime(path, (then, then))
     RcloneStore(store.url).put("object", b"")
     assert {path.name for path in (folder / ".hybrisfs").iterdir()} == {"root", "young"}
+
+
+def test_all_files_of_one_name_are_deleted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As at Google Drive. A fake: no remote that can be tested here holds two files of one name."""
+    copies = ["newer", "older"]
+
+    def delete(client: RcloneClient, path: str) -> None:
+        if not copies:
+            raise RefusedError(404, "object not found")
+        copies.pop()
+
+    monkeypatch.setattr(RcloneClient, "features", lambda _: {"DuplicateFiles": True, "Move": True})
+    monkeypatch.setattr(RcloneClient, "delete", delete)
+    store.delete("dir/object")
+    assert copies == []
 
 
 def test_something_else_in_an_objects_place(store: Store) -> None:
