@@ -10,11 +10,12 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
+from typing import TypeVar
 from uuid import uuid4
 
 import pytest
@@ -36,13 +37,15 @@ from backends.rclone import RcloneStore, any_shows_halves
 from backends.rclone_client import RcloneClient, RefusedError
 from backends.rclone_errors import rclone_error
 from backends.rclone_process import USER, NoRcloneError, Rclone, version
-from backends.store import Store
+from backends.store import Store, StoreWrapper
 from tests.backends.conformance import Conformance
 from tests.backends.faulty_server import Answer, AnsweringServer, FaultyProxy, Request
 from tests.backends.network_conformance import NetworkConformance, every_operation
 from tests.backends.rclone_remotes import Remotes, obscured, through_rclone
 from tests.backends.servers import FixedCredentials, Server
 from tests.system.device import REPOSITORY
+
+T = TypeVar("T")
 
 
 def opened(url: str, timing: Timing | None = None) -> Iterator[Store]:
@@ -99,8 +102,27 @@ class TestWebDav(_Behind):
         return through_rclone(webdav_server, remotes)
 
 
+class _AskedAgain(StoreWrapper):
+    """A store whose caller asks again, as the engine does, when a call meets an idle connection that broke
+    just now: rclone does not ask again itself.
+    """
+
+    def _pass_on(self, operation: str, name: str, call: Callable[[Store], T]) -> T:
+        try:
+            return super()._pass_on(operation, name, call)
+        except TransientError as error:
+            if "connection lost" not in error.reason:
+                raise
+        return super()._pass_on(operation, name, call)
+
+
 class TestSftp(_Behind):
     """The contract holds at an SSH server."""
+
+    patience = 6  # after connections that failed, rclone waits up to two seconds before the next one
+
+    def open(self, url: str, secrets: Mapping[str, str], timing: Timing | None = None) -> Store:
+        return _AskedAgain(super().open(url, secrets, timing))
 
     @pytest.fixture
     def server(self, sftp_server: Server, remotes: Remotes) -> Server:
