@@ -10,6 +10,8 @@ from tests.backends import servers
 from tests.backends.rclone_remotes import Remotes, needs_rclone
 from tests.backends.servers import Server
 
+_REMOTES: list[Remotes] = []
+
 
 @pytest.fixture(scope="session")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
@@ -43,11 +45,15 @@ def sftp_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def remotes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remotes]:
-    """The remotes of the rclone of this process."""
+    """The remotes of the rclone of this process: the same also for modules that import this fixture."""
     needs_rclone()
+    if _REMOTES:
+        yield _REMOTES[0]
+        return
     remotes = Remotes(tmp_path_factory.mktemp("rclone") / "rclone.conf")
     remotes.add("disk", type="local")
     remotes.add("memory", type="memory")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RCLONE_CONFIG", str(remotes.file))
+        _REMOTES.append(remotes)
         yield remotes
