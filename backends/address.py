@@ -2,21 +2,35 @@
 
 A URL is stored, logged and shown, so it holds no secret: one with a password in it is refused. Options
 are what a driver knows by name, each at most once.
+
+The URL of a remote of rclone is what rclone itself takes: ``rclone:REMOTE:folder``, nothing in it encoded.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import Final
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from backends.errors import PermanentError
 
-__all__ = ["Address", "parse_address", "without_secrets"]
+__all__ = [
+    "Address",
+    "is_remote",
+    "parse_address",
+    "scheme_of",
+    "short_name",
+    "start_of",
+    "without_secrets",
+]
 
 _MAX_URL: Final = 2048  # characters
+_REMOTE: Final = re.compile(r"[A-Za-z0-9_.+@](?:[A-Za-z0-9_.+@ -]{0,126}[A-Za-z0-9_.+@-])?")
+_REMOTES: Final = frozenset({"rclone"})  # schemes without slashes: of places that another program knows
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +71,8 @@ def parse_address(url: str, *, options: frozenset[str], form: str) -> Address:
 
     Raises `PermanentError` when it is malformed, has an option that is not in `options`, or a password.
     """
+    if scheme_of(url) in _REMOTES:
+        return _parse_remote(url, form)
     shown = without_secrets(url)
     try:
         parts = urlsplit(url)
@@ -84,6 +100,45 @@ def parse_address(url: str, *, options: frozenset[str], form: str) -> Address:
     user = unquote(parts.username or "")
     host = parts.hostname or ""
     return Address(url, parts.scheme, user, host, port, path, MappingProxyType(dict(pairs)))
+
+
+def _parse_remote(url: str, form: str) -> Address:
+    scheme, _, rest = url.partition(":")
+    remote, _, folder = rest.partition(":")
+    path = folder.strip("/")
+    problem = "" if is_remote(remote) else "names no remote of rclone"
+    problem = (
+        problem
+        or _problem(url, remote, "", path)
+        or ("has an empty folder in its path" if "//" in folder else "")
+    )
+    if problem:
+        raise PermanentError(without_secrets(url), "open", "", problem, f"write {form}")
+    return Address(url, scheme, "", remote, None, path, MappingProxyType({}))
+
+
+def is_remote(name: str) -> bool:
+    """Whether rclone can have a remote of that name. What else it takes in its place may run programs."""
+    return _REMOTE.fullmatch(name) is not None
+
+
+def scheme_of(url: str) -> str:
+    """The scheme of the URL of a cloud; "" for a text that is none."""
+    scheme, _, rest = url.partition(":")
+    return scheme if rest.startswith("//") or (rest and scheme in _REMOTES) else ""
+
+
+def start_of(scheme: str) -> str:
+    """How URLs of a scheme begin."""
+    return f"{scheme}:" if scheme in _REMOTES else f"{scheme}://"
+
+
+def short_name(url: str) -> str:
+    """A name for the cloud at `url`, "" when nothing in it will do. Raises ValueError for what is no URL."""
+    if scheme_of(url) in _REMOTES:
+        return url.split(":")[1]
+    parts = urlsplit(url)
+    return PurePosixPath(unquote(parts.path)).name or parts.netloc
 
 
 def without_secrets(url: str) -> str:

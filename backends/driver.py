@@ -50,6 +50,8 @@ class CloudKind:
     local_options: frozenset[str] = frozenset()
     """Those of them that name what is on this machine: files, accounts."""
     secrets: tuple[Secret, ...] = ()
+    logins: str = ""
+    """Who keeps the logins and how a person changes them; "" when we keep its secrets, or there are none."""
     problem: Callable[[Address], str] = lambda address: ""
     """Says what is wrong with an address; "" for a good one."""
     server: Callable[[Address], str | None] = lambda address: None

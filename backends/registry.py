@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any, Final, TypeAlias, cast
 from urllib.parse import unquote_plus, urlsplit
 
-from backends.address import without_secrets
+from backends.address import scheme_of, start_of, without_secrets
 from backends.credentials import NO_CREDENTIALS, Credentials, Secrets
 from backends.driver import CloudKind, Driver, Secret
 from backends.errors import PermanentError
@@ -42,6 +42,7 @@ _DRIVERS: Final = {
     "webdavs": "webdav.WebDavStore",
     "webdav": "webdav.WebDavStore",
     "sftp": "sftp.SftpStore",
+    "rclone": "rclone.RcloneStore",
 }
 """Module and class of each driver in `backends`, by the schemes that its record names; in the order in which
 people see them."""
@@ -103,7 +104,7 @@ def _local(url: str) -> frozenset[str]:
 
 def kind_of(url: str) -> CloudKind | None:
     """The kind of the cloud at `url`, or None when that is unknown."""
-    driver = driver_of(url.partition("://")[0])
+    driver = driver_of(scheme_of(url))
     return None if driver is None else driver.kind
 
 
@@ -122,14 +123,14 @@ def open_store(url: str, credentials: Credentials = NO_CREDENTIALS) -> Store:
 
     Raises `PermanentError` when the URL names no supported kind of cloud, is malformed or holds a password.
     """
-    scheme, separator, _ = url.partition("://")
-    driver = driver_of(scheme) if separator else None
+    scheme = scheme_of(url)
+    driver = driver_of(scheme)
     if driver is not None:
         return driver(url, credentials)
-    known = ", ".join(f"{name}://" for name in sorted(SCHEMES))
+    known = ", ".join(start_of(name) for name in sorted(SCHEMES))
     if url.startswith("/"):
         raise PermanentError(url, "open", "", "a path is not a URL", f"write file://{url}")
-    shown = f"unknown kind of cloud {scheme!r}" if separator else "not the URL of a cloud"
+    shown = f"unknown kind of cloud {scheme!r}" if scheme else "not the URL of a cloud"
     raise PermanentError(without_secrets(url), "open", "", shown, f"supported: {known}")
 
 

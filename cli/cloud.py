@@ -122,7 +122,7 @@ def test(cloud_name: str, make: bool, name: str | None, as_json: bool) -> None:
     """
     with Client.connect() as client:
         facts: TestedCloud | TriedPlace
-        if name is None and "://" in cloud_name and len(client.call(VolumeListRequest()).volumes) != 1:
+        if name is None and ":" in cloud_name and len(client.call(VolumeListRequest()).volumes) != 1:
             facts = client.call(PlaceTryRequest(cloud_name, make=make or None))
         else:
             facts = client.call(CloudTestRequest(name=name, cloud=cloud_name, make=make or None))
@@ -150,9 +150,11 @@ def login(url: str, source: str | None, as_json: bool) -> None:
     count for all folders below URL, too. No volume needs to use the cloud yet.
     """
     with Client.connect() as client:
-        wanted = client.call(PlaceSecretsRequest(url)).secrets
+        place = client.call(PlaceSecretsRequest(url))
+        wanted = place.secrets
         if not wanted:
-            raise click.UsageError(f"{shown(url)} takes no secrets")
+            why = f": {place.logins}" if place.logins else ""
+            raise click.UsageError(f"{shown(url)} takes no secrets{why}")
         if source is not None:
             secrets = read_secrets(source)
         elif sys.stdin.isatty():
@@ -173,7 +175,7 @@ def _describe_test(facts: TestedCloud | TriedPlace) -> Iterator[str]:
         return
     found = facts.retention
     yield from _describe_kept(found)
-    if found.keeps is False and not found.note and "://" not in facts.cloud:
+    if found.keeps is False and not found.note and ":" not in facts.cloud:
         command = f"hybrisfs cloud retain {quoted(facts.cloud)} 30d"
         yield f"{command} has it keep them, where the service can"
 

@@ -397,6 +397,8 @@ class SecretsOfPlace(Record):
     secrets: list[Secret]
     known: bool
     """This device has some."""
+    logins: str = ""
+    """Who keeps its logins, where that is another program, and how to change them."""
 
 
 class TriedPlace(Record):

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from backends.address import without_secrets
+from backends.address import scheme_of, without_secrets
 from backends.store import Store
 from hybrisfs.api import clouds as api
 from hybrisfs.api.clouds import (
@@ -137,7 +137,7 @@ class CloudControl:
     def test(self, which: str, *, make: bool = False) -> TestedCloud:
         """Try out a cloud of the volume, or any other by its URL. *make*: make its folder in any case. Raises
         HybrisError."""
-        if "://" in which and which not in [record.url for _, record in self._remaining()]:
+        if scheme_of(which) and which not in [record.url for _, record in self._remaining()]:
             credentials, places = self._cloud_set.credentials, self._cloud_set.places
             tried = try_place(which, credentials, places, self._environment, make=make)
             with contextlib.closing(open_for_test(which, credentials, places)) as store:

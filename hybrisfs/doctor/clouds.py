@@ -11,8 +11,10 @@ from urllib.parse import urlsplit
 
 import requests
 
+from backends.address import scheme_of
 from backends.credentials import Credentials
 from backends.errors import AuthError, MissingError, MissingRootError, StoreError
+from backends.rclone_process import NoRcloneError, version
 from backends.registry import open_heard, open_store, server_of
 from hybrisfs.dispersal.cloud import when_emptied
 from hybrisfs.doctor.check import Finding, bad, ok, side_by_side, warn
@@ -28,8 +30,11 @@ _MARKER_LIMIT: Final = 4096
 def examine_clouds(
     volumes: Sequence[VolumeConfig], credentials: Credentials, places: OwnPlaces = ANY_HOME
 ) -> Iterator[Finding]:
-    """One finding on each cloud, and one on the clock for each that tells the time."""
+    """One finding on each cloud, one on the clock for each that tells the time, and one on rclone if it is
+    needed."""
     asked = [(volume, cloud) for volume in volumes for cloud in volume.clouds]
+    if any(scheme_of(cloud.url) == "rclone" for _, cloud in asked):
+        yield rclone()
     answers = side_by_side([partial(_examine, *one, credentials, places) for one in asked], _PATIENCE)
     for (volume, cloud), findings in zip(asked, answers, strict=True):
         if findings is None:
@@ -40,6 +45,14 @@ def examine_clouds(
             )
         else:
             yield from findings
+
+
+def rclone() -> Finding:
+    """Which rclone serves the clouds at its remotes."""
+    try:
+        return ok("rclone", version())
+    except NoRcloneError as error:
+        return bad("rclone", str(error), "Install it with: apt install rclone.")
 
 
 def reachable(

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from backends.address import without_secrets
+from backends.address import scheme_of, short_name, without_secrets
 from backends.registry import server_of
 from hybrisfs.errors import UsageError
 from hybrisfs.merge.cloud_records import MAX_CLOUD_NAME
@@ -41,13 +41,13 @@ def name_clouds(clouds: Sequence[tuple[str | None, str]], taken: Collection[str]
 def _candidates(url: str) -> tuple[str, str]:
     """The end of a URL, and what it is in: a host, a bucket, or the folder above a folder."""
     try:
-        parts = urlsplit(url)
+        end, parts = short_name(url), urlsplit(url)
     except ValueError as error:
         raise UsageError(f"{without_secrets(url)} is not the URL of a cloud", str(error)) from error
-    path = PurePosixPath(unquote(parts.path))
     server = urlsplit(server_of(url) or "").hostname if "endpoint=" in parts.query else None
-    around = server or parts.hostname or path.parent.name or parts.scheme
-    return _fit(path.name or around), _fit(around)
+    above = PurePosixPath(unquote(parts.path)).parent.name if parts.netloc or "://" in url else end
+    around = server or parts.hostname or above or parts.scheme
+    return _fit(end or around), _fit(around)
 
 
 def _fit(name: str) -> str:
@@ -56,7 +56,7 @@ def _fit(name: str) -> str:
 
 def require_name(name: str, taken: Collection[str] = ()) -> None:
     """Raise UsageError unless a cloud can be called so, beside those whose names are *taken*."""
-    if not name or len(name.encode()) > MAX_CLOUD_NAME or not name.isprintable() or "://" in name:
+    if not name or len(name.encode()) > MAX_CLOUD_NAME or not name.isprintable() or scheme_of(name):
         raise UsageError(f"{name[:80]!r} cannot name a cloud")
     if name in taken:
         raise UsageError(f"there is a cloud {name!r} already", "", "Choose another name.")

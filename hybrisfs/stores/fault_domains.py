@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from backends.address import scheme_of, short_name
 from backends.credentials import Credentials
 from backends.errors import StoreError
 from backends.registry import server_of
@@ -48,6 +49,8 @@ def _domain(url: str, credentials: Credentials) -> tuple[str, ...]:
         while not folder.exists():
             folder = folder.parent
         return "on one disk", str(folder.stat().st_dev)
+    if (scheme := scheme_of(url)) == "rclone":
+        return (f"in one remote of {scheme}, {short_name(url)}",)
     host = urlsplit(server_of(url) or "").hostname or parts.hostname or ""
     if parts.scheme not in _BUCKETS:
         return (f"at one host, {host}",)

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from backends.address import without_secrets
 from backends.credentials import Credentials, CredentialStore, Secrets
 from backends.errors import AuthError, MissingError, StoreError
-from backends.registry import open_heard, open_store, secrets_of
+from backends.registry import kind_of, open_heard, open_store, secrets_of
 from backends.store import Store
 from backends.versions import versions_of
 from hybrisfs.api import volumes as api
@@ -219,7 +219,8 @@ def describe_secrets(url: str, store: CredentialStore) -> SecretsOfPlace:
     except AuthError as error:
         raise unusable(error) from error
     secrets = [api.Secret(*secret) for secret in secrets_of(url)]
-    return SecretsOfPlace(without_secrets(url), secrets, known)
+    kind = kind_of(url)
+    return SecretsOfPlace(without_secrets(url), secrets, known, "" if kind is None else kind.logins)
 
 
 # -- what goes wrong at a cloud, as an error for people -------------------------------------------------

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.backends import servers
+from tests.backends.rclone_remotes import Remotes, needs_rclone
 from tests.backends.servers import Server
+
+_REMOTES: list[Remotes] = []
 
 
 @pytest.fixture(scope="session")
@@ -38,3 +41,19 @@ def webdav_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def sftp_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with servers.sshd(tmp_path_factory.mktemp("sftp-server")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def remotes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remotes]:
+    """The remotes of the rclone of this process: the same also for modules that import this fixture."""
+    needs_rclone()
+    if _REMOTES:
+        yield _REMOTES[0]
+        return
+    remotes = Remotes(tmp_path_factory.mktemp("rclone") / "rclone.conf")
+    remotes.add("disk", type="local")
+    remotes.add("memory", type="memory")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RCLONE_CONFIG", str(remotes.file))
+        _REMOTES.append(remotes)
+        yield remotes

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.address import parse_address, without_secrets
+from backends.address import parse_address, scheme_of, short_name, without_secrets
 from backends.errors import PermanentError
 from backends.registry import SCHEMES, open_store
 
@@ -43,6 +43,51 @@ def test_all_parts() -> None:
 def test_what_makes_no_sense_is_refused(url: str, message: str) -> None:
     with pytest.raises(PermanentError, match=message):
         parse_address(url, options=OPTIONS, form="s3://bucket")
+
+
+@pytest.mark.parametrize(
+    ("url", "remote", "path"),
+    [
+        ("rclone:drive:a b/100%", "drive", "a b/100%"),
+        ("rclone:nas:/srv/x/", "nas", "srv/x"),
+        ("rclone:my remote:a:b?c#d", "my remote", "a:b?c#d"),
+    ],
+)
+def test_a_remote_is_written_as_rclone_writes_it(url: str, remote: str, path: str) -> None:
+    address = parse_address(url, options=frozenset(), form="")
+    assert (address.scheme, address.host, address.path) == ("rclone", remote, path)
+    assert open_store(url).url == url
+    assert (scheme_of(url), short_name(url)) == ("rclone", remote)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("rclone:", "rclone:drive", "rclone:drive:", "rclone:drive:/", "rclone::folder", "rclone: drive:a"),
+        *("rclone:drive:a/../b", "rclone:drive:a//b", "rclone:drive://a", "rclone:drive:a\nb", "rclone:-x:a"),
+        *("rclone::local:/etc", "rclone:drive,pacer=1:a", "rclone:[x]:a", "rclone:a/b:c", "rclone://drive/a"),
+        *("rclone:drive :a", "rclone:" + "r" * 129 + ":a", "rclone:drive:" + "a" * 3000),
+    ],
+)
+def test_what_names_no_folder_at_a_remote_is_refused(url: str) -> None:
+    """Above all what rclone takes for more than a name: settings of its own, and places without a remote."""
+    with pytest.raises(PermanentError):
+        open_store(url)
+
+
+@pytest.mark.parametrize(
+    ("text", "scheme", "name"),
+    [
+        ("s3://bucket/a/b", "s3", "b"),
+        ("s3://bucket", "s3", "bucket"),
+        ("file:///mnt/a%20b", "file", "a b"),
+        ("nas", "", "nas"),
+        ("/mnt/disk", "", "disk"),
+        ("C:/x", "", "x"),
+    ],
+)
+def test_scheme_and_short_name_of_any_text(text: str, scheme: str, name: str) -> None:
+    assert (scheme_of(text), short_name(text)) == (scheme, name)
 
 
 @pytest.mark.parametrize("scheme", [*SCHEMES, "ftp", "S3"])

@@ -22,8 +22,9 @@ URLS = {
 
 
 def test_every_kind_of_cloud_is_there() -> None:
-    assert URLS.keys() == {*SCHEMES} - {"file"}
+    assert URLS.keys() == {*SCHEMES} - {"file", "rclone"}
     assert secrets_of("file:///folder") == ()
+    assert secrets_of("rclone:remote:folder") == ()
     assert secrets_of("gopher://host") == ()
 
 

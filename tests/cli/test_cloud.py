@@ -170,6 +170,8 @@ def test_without_a_terminal_nobody_is_asked(served: Daemon, run: Run) -> None:
     assert (done.exit_code, "give --secrets" in done.stderr) == (2, True)
     done = run("cloud", "login", "file:///disk")
     assert (done.exit_code, "takes no secrets" in done.stderr) == (2, True)
+    done = run("cloud", "login", "rclone:drive:folder")
+    assert (done.exit_code, "takes no secrets: rclone keeps them" in done.stderr) == (2, True)
 
 
 def test_secrets_are_asked_for_and_not_shown(served: Daemon, volumes: FakeVolumes, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from backends.address import scheme_of
 from hybrisfs.api.decisions import Conflict, Deletion
 from hybrisfs.api.devices import (
     Admission,
@@ -456,7 +457,10 @@ class FakeVolumes:
     def describe_secrets(self, home: Home, url: str) -> SecretsOfPlace:
         self._refuse_nonsense(url)
         wanted = [Secret("user", "User name", False), Secret("password", "Password", True)]
-        return SecretsOfPlace(url, [] if url.startswith("file:") else wanted, url in self.secrets)
+        logins = "rclone keeps them" if url.startswith("rclone:") else ""
+        return SecretsOfPlace(
+            url, [] if url.startswith("file:") or logins else wanted, url in self.secrets, logins
+        )
 
     def try_place(self, home: Home, url: str, secrets: Mapping[str, str] | None, *, make: bool) -> TriedPlace:
         self._refuse_nonsense(url)
@@ -469,7 +473,7 @@ class FakeVolumes:
 
     @staticmethod
     def _refuse_nonsense(url: str) -> None:
-        if "://" not in url:
+        if not scheme_of(url):
             raise UsageError(f"the cloud {url} cannot be used", "it is no URL")
 
     def recover(

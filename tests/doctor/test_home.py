@@ -19,11 +19,13 @@ from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home
 from hybrisfs.state.database import lock_exclusively
+from tests.backends.conftest import remotes
+from tests.backends.rclone_remotes import Remotes
 from tests.cli.conftest import Run, run
 from tests.daemon.conftest import home
 from tests.system.device import Device
 
-__all__ = ["home", "run"]
+__all__ = ["home", "remotes", "run"]
 
 
 @pytest.fixture
@@ -75,6 +77,16 @@ def test_a_daemon_that_does_not_answer(home: Home) -> None:
         hung = found(home, "daemon")
     assert hung.result == "bad"
     assert f"kill -9 {os.getpid()}" in hung.advice
+
+
+def test_rclone_is_named_if_a_cloud_needs_it(
+    home: Home, remotes: Remotes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "rclone" not in {finding.check for finding in examine(home)}
+    create_volume(home, "photos", [f"rclone:disk:{tmp_path}/cloud"], 0, 1)
+    assert found(home, "rclone").what.startswith("rclone v")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "apt install rclone" in found(home, "rclone").advice
 
 
 def test_a_process_that_has_a_volume_and_is_not_the_daemon(home: Home, clouds: list[Path]) -> None:

@@ -129,6 +129,7 @@ def test_clock(seconds: float, level: Level) -> None:
         ("webdavs://me@nas.example:8443/x", "https://nas.example:8443/"),
         ("file:///mnt", None),
         ("sftp://me@host/x", None),
+        ("rclone:remote:x", None),
     ],
 )
 def test_the_server_that_tells_the_time(url: str, server: str | None) -> None:

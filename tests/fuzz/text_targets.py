@@ -56,6 +56,7 @@ TARGETS: Final[dict[str, Target]] = {
     "URL of Azure": _url("az://container/photos?account=somebody"),
     "URL of WebDAV": _url("webdavs://ann@example.net/dav", "webdav://example.net:8080/a%20b"),
     "URL of SFTP": _url("sftp://ann@example.net/srv/x", "sftp://[2001:db8::7]:2222/x"),
+    "URL of rclone": _url("rclone:drive:photos", "rclone:nas:/srv/a b"),
     "control lines": Target(
         _lines,
         [b'{"command": "status"}\n{"a": [1, 2.5, null]}\n', b"", b"{}\n"],

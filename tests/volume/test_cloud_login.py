@@ -43,6 +43,12 @@ def test_advice_ends_like_a_sentence(store: CredentialStore) -> None:
         describe_secrets("/folder", store)
 
 
+def test_of_a_remote_it_is_said_who_keeps_the_login(store: CredentialStore) -> None:
+    place = describe_secrets("rclone:drive:folder", store)
+    assert (place.secrets, "rclone config" in place.logins) == ([], True)
+    assert describe_secrets("file:///folder", store).logins == ""
+
+
 def test_secrets_are_kept_when_the_cloud_accepts_them(
     store: CredentialStore, tmp_path: Path, webdav_server: Server
 ) -> None:

@@ -23,6 +23,10 @@ from hybrisfs.stores.cloud_names import name_clouds
         (["s3://bucket", "s3://other"], ["bucket", "other"]),
         (["s3://one/hy", "s3://two/hy", "file:///mnt/one"], ["one", "two", "one-2"]),
         ([f"s3://b/{'x' * 300}"], ["x" * 60]),
+        (
+            ["rclone:gdrive:hy", "rclone:onedrive:hy", "rclone:gdrive:other"],
+            ["gdrive", "onedrive", "gdrive-2"],
+        ),
     ],
 )
 def test_after_their_urls(urls: list[str], names: list[str]) -> None:

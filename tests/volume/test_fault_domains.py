@@ -63,6 +63,8 @@ def test_one_host() -> None:
         ("gs://x/a", "s3://x/a", False),
         ("az://x/a?account=me", "az://y/a?account=me", True),
         ("az://x/a?account=me", "az://x/a?account=you", False),
+        ("rclone:gdrive:a", "rclone:gdrive:b", True),
+        ("rclone:gdrive:a", "rclone:onedrive:a", False),
     ],
 )
 def test_one_account(first: str, second: str, one: bool) -> None:
