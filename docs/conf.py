@@ -26,6 +26,7 @@ exclude_patterns = [
 ]
 root_doc = "docs/README"
 html_theme = "furo"
+html_extra_path = ["site"]  # index.html, which leads to the first page
 html_title = "HybrisFS"
 html_copy_source = False
 html_show_sphinx = False
