@@ -7,6 +7,7 @@ function returns the exit code, or None for 0; the codes are listed in `hybrisfs
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any, Final, NoReturn
@@ -19,7 +20,7 @@ __all__ = ["Program", "main", "program"]
 _COMMANDS: Final = {
     "quickstart": ("setup", "Set up a volume over three local folders and mount it: the first thing to try."),
     "setup": ("setup", "Set up a volume step by step: name, folder, clouds."),
-    "volume": ("volume", "Create and list volumes, and change how many clouds may fail."),
+    "volume": ("volume", "Create, list, set, rename, leave and delete volumes."),
     "mount": ("mount", "Mount a volume at a folder."),
     "umount": ("mount", "Unmount a volume."),
     "status": ("status", "Show whether everything is safe, and how the clouds are."),
@@ -47,7 +48,7 @@ _COMMANDS: Final = {
     "recover": ("recovery", "Bring a volume back from its clouds when all machines are lost."),
     "kv": ("kv", "Use the volume as a key-value store."),
     "serve": ("serve", "Serve the key-value store to programs that speak S3."),
-    "cloud": ("cloud", "List, test, add, adopt, drain, remove and replace clouds."),
+    "cloud": ("cloud", "List, test, add, rename, drain, remove and replace clouds."),
     "fsck": ("maintenance", "Verify that nothing is damaged or missing."),
     "scrub": ("maintenance", "Verify what the clouds hold."),
     "repair": ("maintenance", "Rebuild what a cloud has lost or damaged."),
@@ -56,6 +57,17 @@ _COMMANDS: Final = {
     "service": ("daemon", "Have systemd run the daemon."),
     "daemon": ("daemon", "Run the daemon in the foreground, as a service manager does."),
 }
+
+_SECTIONS: Final = {
+    "Begin": "quickstart setup volume mount umount",
+    "Every day": "status pending sync events log ui",
+    "Files": "pin unpin evict label versions conflicts deletions import mirror cache",
+    "Machines": "device recovery recover",
+    "Clouds": "cloud limit pause resume fsck scrub repair gc",
+    "For other programs": "kv serve metrics",
+    "This machine": "doctor service daemon",
+}
+"""The commands as the help lists them."""
 
 _EPILOG: Final = """\b
 Examples:
@@ -101,14 +113,18 @@ class Program(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, what) for name, (_, what) in _COMMANDS.items()])
+        widest = max(map(len, _COMMANDS))
+        for heading, names in _SECTIONS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(widest), _COMMANDS[name][1]) for name in names.split()])
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **__: Any) -> NoReturn:
         """Run, report what goes wrong, and exit with the code that says so."""
         code: int | None
         try:
-            code = super().main(args, prog_name="hybrisfs", standalone_mode=False)
+            # https://no-color.org
+            color = False if os.environ.get("NO_COLOR") else None
+            code = super().main(args, prog_name="hybrisfs", standalone_mode=False, color=color)
         except click.exceptions.NoArgsIsHelpError as error:
             click.echo(error.ctx.get_help() if error.ctx else "")
             code = 2

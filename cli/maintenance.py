@@ -9,7 +9,7 @@ from functools import partial
 import click
 
 from cli.arguments import complete_volumes
-from cli.output import columns, count, json_option, progress_bar, show, shown, size
+from cli.output import columns, count, json_option, progress_bar, quoted, show, shown, size
 from hybrisfs.api.maintenance import (
     CheckedVolume,
     Collected,
@@ -196,9 +196,9 @@ def gc(name: str | None, dry_run: bool, as_json: bool) -> int:
     """Delete from the clouds of the volume NAME what no file needs any more.
 
     That goes on in the background anyway. What has been deleted or overwritten stays on the clouds for some
-    days (discard_hours in volume.json), and until all machines of the volume have agreed that they need
-    nothing of it. NAME can be left out when there is one volume. The exit code is 1 when something cannot be
-    done now.
+    days (hybrisfs volume set --discard-hours), and until all machines of the volume have agreed that they
+    need nothing of it. NAME can be left out when there is one volume. The exit code is 1 when something
+    cannot be done now.
     """
     with Client.connect() as client, progress_bar("steps") as bar:
         facts = client.call(
@@ -223,8 +223,21 @@ def _collected(facts: Collected) -> Iterator[str]:
 
 def _deleted(facts: Collected) -> str:
     if facts.dry_run:
-        return "nothing was changed."
+        return _deletable(facts)
     return f"{_packs(facts.deleted)} deleted." if facts.deleted.packs else "nothing was deleted."
+
+
+def _deletable(facts: Collected) -> str:
+    """What it would mean to delete now."""
+    spare = facts.empty.bytes + facts.sparse.bytes
+    if spare:
+        command = f"hybrisfs gc {quoted(facts.name)}"
+        return f"up to {size(spare)} on the clouds are not needed: {command} frees them."
+    if facts.young.packs:
+        return (
+            f"nothing can be deleted yet: {size(facts.young.bytes)} are kept for some days in case of need."
+        )
+    return "nothing is to be deleted: everything on the clouds is needed."
 
 
 def _found(facts: Collected) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -192,3 +193,21 @@ def test_rebuild_tells_what_became_of_files_that_no_cloud_had(
     assert done.exit_code == 1
     assert "recovered: $'recovered/a\\nb'\nlost: c\n" in done.stdout
     assert json.loads(run("volume", "rebuild", "photos", "--json").stdout)["lost"] == ["c"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({}, "nothing is to be deleted: everything on the clouds is needed."),
+        ({"young": {"packs": 2, "bytes": 5_000_000}}, "nothing can be deleted yet: 5.0 MB"),
+        (
+            {"empty": {"packs": 1, "bytes": 2_000_000}, "sparse": {"packs": 1, "bytes": 1_000_000}},
+            "up to 3.0 MB on the clouds are not needed: hybrisfs gc photos frees them.",
+        ),
+    ],
+)
+def test_a_look_says_first_what_it_means(
+    photos: FakeVolume, run: Run, facts: dict[str, Any], said: str
+) -> None:
+    photos.collector.facts = facts
+    assert said in run("gc", "--dry-run").stdout.splitlines()[0]

@@ -72,6 +72,34 @@ def test_every_command_that_a_message_names_is_there(package: str) -> None:
     assert {(module, command) for module, command in named if command not in known} == set()
 
 
+def test_the_help_lists_each_command_once(run: Run) -> None:
+    said = run("--help").stdout
+    first = [line.split()[0] for line in said.splitlines() if re.match(r"  [a-z]+ +[A-Z]", line)]
+    assert sorted(first) == sorted(program.list_commands(click.Context(program)))
+    assert [line for line in said.splitlines() if line.endswith(":") and not line.startswith(" ")][:3] == [
+        "Options:",
+        "Begin:",
+        "Every day:",
+    ]
+
+
+@pytest.mark.parametrize(("asked", "colours"), [("1", False), ("", True)])
+def test_no_colours_are_sent_where_none_are_wanted(home: Home, asked: str, colours: bool) -> None:
+    """https://no-color.org"""
+    shown = "import click, sys; from cli.main import program; import cli.daemon as d; "
+    echo = "d.daemon.callback = lambda **_: click.secho('x', fg='red')"
+    call = "sys.stdout.isatty = lambda: True; program.main(['daemon'])"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{shown}{echo}; {call}"],
+        env={**os.environ, "NO_COLOR": asked},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert (done.stdout == "\x1b[31mx\x1b[0m\n") is colours
+
+
 def test_all_commands_are_there() -> None:
     assert {" ".join(command) for command in every_command(program)} == {
         "events",
