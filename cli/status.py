@@ -46,6 +46,7 @@ from hybrisfs.api.status import (
     VolumeEvent,
     VolumeStatus,
 )
+from hybrisfs.api.traffic import TrafficRequest
 from hybrisfs.client import Client, judge, machines_only
 
 _EVERY: Final = 1.0  # seconds between two looks
@@ -61,6 +62,8 @@ _COLOURS: Final = {"ok": "green", "slow": "yellow", "full": "yellow"}
 @click.option("--watch", is_flag=True, help="Show it again every second, until Ctrl-C.")
 def status(name: str | None, as_json: bool, watch: bool) -> int:
     """Show whether everything is safe, what is pending, and how each cloud is.
+
+    With --watch, also what is on its way to clouds and from them at each moment.
 
     The exit code is 1 when a volume cannot be used at all, or is not mounted though it should be; a cloud
     that fails is no reason for that.
@@ -216,17 +219,35 @@ def _describe_cache(cache: Cache) -> str:
     return f"cache {size(cache.bytes)} of {size(cache.budget)}"
 
 
+_SHOWN_FROM: Final = 64_000  # bytes
+
+
 def _watch(client: Client, name: str | None, as_json: bool) -> None:
     """Show the status over and over, until a KeyboardInterrupt."""
     if as_json or not sys.stdout.isatty():
         for facts in _facts(client, name):
-            click.echo(json.dumps(message_of(facts)) if as_json else "\n".join([*describe(facts), ""]))
+            lines = [] if as_json else [*describe(facts), *_moving(client, facts), ""]
+            click.echo(json.dumps(message_of(facts)) if as_json else "\n".join(lines))
     from rich.live import Live
     from rich.text import Text
 
     with Live(auto_refresh=False, screen=False) as live:
         for facts in _facts(client, name):
-            live.update(Text.from_ansi("\n".join(describe(facts))), refresh=True)
+            lines = [*describe(facts), *_moving(client, facts)]
+            live.update(Text.from_ansi("\n".join(lines)), refresh=True)
+
+
+def _moving(client: Client, facts: Status) -> Iterator[str]:
+    """What is on its way to clouds and from them at this moment; what is small is over before it is read."""
+    for volume in facts.volumes:
+        if isinstance(volume, UnusableVolume):
+            continue
+        for cloud in client.call(TrafficRequest(volume.name)).clouds:
+            for one in cloud.transfers:
+                if one.size >= _SHOWN_FROM:
+                    way = "to" if one.operation == "put" else "from"
+                    speed = f", {size(round(one.moved / one.seconds))}/s" if one.seconds > 1 else ""
+                    yield f"  {size(one.moved)} of {size(one.size)} {way} {shown(cloud.name)}{speed}"
 
 
 def _facts(client: Client, name: str | None) -> Iterator[Status]:

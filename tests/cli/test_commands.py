@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import signal
 import subprocess
@@ -356,6 +357,21 @@ def test_status_without_any_volume(served: Daemon, volumes: FakeVolumes, run: Ru
     assert run("status").stdout == "There is no volume yet: hybrisfs quickstart makes one.\n"
     assert run("volume", "list").stdout == "There is no volume yet: hybrisfs quickstart makes one.\n"
     assert json.loads(run("status", "--json").stdout)["volumes"] == []
+
+
+def test_watching_shows_what_moves(photos: FakeVolume, home: Home) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cli.main", "status", "--watch"],
+        cwd=REPOSITORY,
+        env=home.environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    seen = itertools.takewhile(lambda line: line != "\n", process.stdout)
+    assert "  2.0 MB of 8.0 MB to amber, 1.3 MB/s\n" in list(seen)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
 
 
 def test_watching_the_status_until_interrupted(photos: FakeVolume, home: Home) -> None:
