@@ -107,7 +107,7 @@ def test_more_than_there_is_room_for_is_refused(album: Device) -> None:
     with pytest.raises(HybrisError, match=r"cannot pin music: that would be 3,151,728 bytes") as caught:
         content.pin(PurePath("music"))
     assert "6,000 are pinned already and at most 2,516,582 may be" in str(caught.value)
-    assert "cache_bytes" in str(caught.value)
+    assert "hybrisfs volume set --cache" in str(caught.value)
     assert [one.path for one in content.pins()] == ["beside"]
     content.pin(PurePath("beside"))  # it is already
 
