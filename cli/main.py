@@ -45,7 +45,7 @@ _COMMANDS: Final = {
     "recovery": ("recovery", "Prepare for the loss of all machines: make and check recovery kits."),
     "recover": ("recovery", "Bring a volume back from its clouds when all machines are lost."),
     "kv": ("kv", "Use the volume as a key-value store."),
-    "serve": ("serve", "Serve the key-value store to programs that speak S3."),
+    "serve": ("serve", "Serve files by WebDAV, and the key-value store by S3."),
     "cloud": ("cloud", "List, test, add, adopt, drain, remove and replace clouds."),
     "fsck": ("maintenance", "Verify that nothing is damaged or missing."),
     "scrub": ("maintenance", "Verify what the clouds hold."),

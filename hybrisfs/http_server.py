@@ -1,4 +1,4 @@
-"""Serves HTTP/1.1 on a socket, as the dashboard and the S3 gateway do: in the foreground, until Ctrl-C."""
+"""Serves HTTP/1.1 on a socket, for the dashboard, S3 and WebDAV: in the foreground, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
@@ -28,9 +29,10 @@ def serve(
     *,
     idle: int = 5,
     is_over: Callable[[], bool] | None = None,
+    tls: tuple[Path, Path] | None = None,
 ) -> None:
     """Serve an application to at most so many connections at once; those that are idle are kept for *idle*
-    seconds.
+    seconds. With *tls*, the files of a certificate and its key, by HTTPS.
 
     *started* is called, in a thread of its own, when clients can connect and Ctrl-C ends the server. Returns
     soon after *is_over* says so; raises KeyboardInterrupt at Ctrl-C.
@@ -48,6 +50,8 @@ def serve(
         limit_concurrency=connections,
         timeout_keep_alive=idle,
         timeout_graceful_shutdown=_GOODBYE,
+        ssl_certfile=None if tls is None else tls[0],
+        ssl_keyfile=None if tls is None else tls[1],
     )
     asyncio.run(_run(uvicorn.Server(config), listener, started, is_over))
 
