@@ -11,7 +11,7 @@ from wsgidav.dav_error import DAVError
 
 from hybrisfs.client import HybrisError
 
-__all__ = ["Answer", "answer_of", "plain"]
+__all__ = ["Answer", "answer_of", "plain", "status_of"]
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +51,11 @@ def plain(status: int, why: str = "", headers: tuple[tuple[str, str], ...] = ())
     return Answer(status, [("content-type", "text/plain; charset=utf-8"), *headers], body)
 
 
+def status_of(error: OSError) -> int | None:
+    """The status that tells of an error of a folder; None when it is none that clients cause."""
+    return _NUMBERS.get(error.errno or 0)
+
+
 def answer_of(error: Exception, what: str) -> Answer:
     """What a failed request is answered; what nobody expects goes to the log."""
     # WsgiDAV calls everything an internal error that it does not know.
@@ -66,10 +71,10 @@ def answer_of(error: Exception, what: str) -> Answer:
     if isinstance(error, HybrisError):
         log.warning("%s: %s", what, error)
         return plain(503, "The folder cannot be reached now.", (("retry-after", "10"),))
-    if isinstance(error, OSError) and error.errno in _NUMBERS:
-        return plain(_NUMBERS[error.errno])
     if isinstance(error, OSError):
-        log.warning("%s: %s", what, error.strerror or error)
-        return plain(500)
+        status = status_of(error)
+        if status is None:
+            log.warning("%s: %s", what, error.strerror or error)
+        return plain(status or 500)
     log.error("%s: a bug", what, exc_info=error)
     return plain(500)

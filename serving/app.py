@@ -9,7 +9,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from typing import Any, Final
@@ -256,10 +256,15 @@ class _Conversation:
         self._more = message.get("more_body", False)
 
     def _in_loop(self, waiting: Any) -> Any:
-        future = asyncio.run_coroutine_threadsafe(waiting, self._loop)
+        try:
+            future = asyncio.run_coroutine_threadsafe(waiting, self._loop)
+        except RuntimeError:  # the loop has ended, and the server with it
+            waiting.close()
+            self._gone.set()
+            raise ConnectionAbortedError from None
         try:
             return future.result(self._wait)
-        except FutureTimeoutError:
+        except (CancelledError, FutureTimeoutError):
             future.cancel()
             self._gone.set()
             raise ConnectionAbortedError from None

@@ -36,7 +36,7 @@ Environ: TypeAlias = dict[str, Any]
 class Tree(Protocol):
     """What is served."""
 
-    def get_resource_inst(self, path: str, environ: Environ) -> Any:
+    def get_resource_inst(self, path: str | None, environ: Environ) -> Any:
         """What is at a path of a URL, or None."""
 
     def place(self, path: str) -> tuple[Folder, Path]:

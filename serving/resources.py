@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable
 from typing import Any, BinaryIO, Final
 
 from wsgidav import util
-from wsgidav.dav_error import HTTP_FORBIDDEN, DAVError
+from wsgidav.dav_error import HTTP_FORBIDDEN, HTTP_INTERNAL_ERROR, DAVError
 from wsgidav.dav_provider import DAVCollection, DAVNonCollection, DAVProvider
 from wsgidav.lock_man.lock_storage import LockStorageDict
 
+from serving.answers import status_of
 from serving.folder import Entry, Folder, Path, Upload
 from serving.moves import Environ, copy_or_move
 
@@ -85,7 +86,10 @@ class _Place:
         return True
 
     def delete(self) -> None:
-        self._folder.remove(self._where)
+        try:
+            self._folder.remove(self._where)
+        except OSError as error:  # WsgiDAV would call it an internal error
+            raise DAVError(status_of(error) or HTTP_INTERNAL_ERROR) from error
         self.remove_all_locks(recursive=True)
 
 
@@ -215,7 +219,9 @@ class Provider(DAVProvider):  # type: ignore[misc]
             return self._litter, (hashlib.sha256("/".join(names).encode(errors="replace")).hexdigest(),)
         return self.folder, names
 
-    def get_resource_inst(self, path: str, environ: Environ) -> _File | _Folder | None:
+    def get_resource_inst(self, path: str | None, environ: Environ) -> _File | _Folder | None:
+        if path is None:  # what WsgiDAV calls the parent of the root
+            return None
         folder, where = self.place(path)
         try:
             found = self.resource(path, environ, folder.status(where))

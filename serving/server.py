@@ -163,14 +163,21 @@ def _urls(listener: socket.socket, tls: bool) -> list[str]:
     hosts = [host]
     if address.is_unspecified:
         others = sorted(names_of_machine() - {"localhost", "127.0.0.1", "::1"}, key=_usefulness)
-        hosts = [name for name in others if address.version == 6 or ":" not in name] or ["localhost"]
+        hosts = [name for name in others if _version(name) in (None, address.version)] or ["localhost"]
     scheme = "https" if tls else "http"
     return [f"{scheme}://{f'[{name}]' if ':' in name else name}:{port}" for name in hosts]
 
 
 def _usefulness(name: str) -> tuple[int, str]:
-    """Addresses of IPv4 first, then names that other systems find, then the rest."""
+    """Addresses first, then names that other systems find, then the rest."""
+    if _version(name) is not None:
+        return 0, name
+    return (1 if name.endswith(".local") else 2), name
+
+
+def _version(name: str) -> int | None:
+    """Of the protocol, if it is an address."""
     try:
-        return (0 if ipaddress.ip_address(name).version == 4 else 2), name
+        return ipaddress.ip_address(name).version
     except ValueError:
-        return (1 if name.endswith(".local") else 3), name
+        return None

@@ -214,7 +214,6 @@ class Guard:
             if stamp != self._stamp:
                 self._hashes = {one.name: one.hash for one in self._users.all()}
                 self._stamp = stamp
-                self._known.clear()
             kept = self._hashes.get(name)
         if kept is None:
             return None

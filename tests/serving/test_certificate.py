@@ -50,6 +50,54 @@ def test_openssl_finds_it_good_for_these_names_only(tmp_path: Path) -> None:
     assert shown.stdout.strip().lower() == f"sha256 fingerprint={made.fingerprint}".lower()
 
 
+def test_who_steals_its_key_can_be_no_other_site(tmp_path: Path) -> None:
+    """It is a CA for those who trust it, but for the names of this machine only."""
+    made = certificate(tmp_path, NAMES, datetime.datetime.now(datetime.UTC))
+    for name, code in (("bank.example", 2), ("box.local", 0)):
+        leaf = tmp_path / name
+        request = [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-keyout",
+            f"{leaf}.key",
+            "-subj",
+            f"/CN={name}",
+        ]
+        signed = [
+            "-CA",
+            str(made.chain),
+            "-CAkey",
+            str(made.key),
+            "-addext",
+            f"subjectAltName=DNS:{name}",
+            "-addext",
+            "basicConstraints=critical,CA:false",
+            "-out",
+            str(leaf),
+        ]
+        subprocess.run([*request, *signed], check=True, capture_output=True)
+        verified = subprocess.run(
+            ["openssl", "verify", "-CAfile", str(made.chain), str(leaf)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert verified.returncode == code, verified.stderr
+    assert (
+        "permitted subtree violation"
+        in subprocess.run(
+            ["openssl", "verify", "-CAfile", str(made.chain), str(tmp_path / "bank.example")],
+            capture_output=True,
+            text=True,
+            check=False,
+        ).stderr
+    )
+
+
 def test_damaged_files(tmp_path: Path) -> None:
     first = certificate(tmp_path, NAMES, NOW)
     first.chain.write_text("nonsense")

@@ -263,6 +263,35 @@ def test_what_a_server_that_dies_was_given_is_gone_with_the_next(tmp_path: Path)
         assert ended(process) == ""
 
 
+def test_it_ends_quietly_in_the_midst_of_requests(tmp_path: Path) -> None:
+    with Device(tmp_path) as device:
+        device.create(3).mount()
+        (device.mountpoint / "large").write_bytes(b"x" * (64 << 20))
+        password = new_user(device)
+        process, said = start(device)
+        login = ["--cacert", said["certificate"], "--user", f"phone:{password}"]
+        curl = [program("curl"), "-sS", *login]
+        url = said["urls"][0]
+        with (
+            subprocess.Popen(
+                [*curl, "--upload-file", "-", f"{url}/file"], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
+            ) as upload,
+            subprocess.Popen(
+                [*curl, f"{url}/large"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            ) as download,
+        ):
+            assert upload.stdin is not None
+            assert download.stdout is not None
+            upload.stdin.write(b"x" * (1 << 20))
+            upload.stdin.flush()
+            assert download.stdout.read(1000)
+            until(lambda: len(listed(device.mountpoint)) == 2, "the upload to begin")
+            assert ended(process) == ""
+            upload.kill()
+            download.kill()
+        assert listed(device.mountpoint) == ["large"]
+
+
 def test_it_waits_for_the_mount_and_keeps_nobody_from_unmounting(tmp_path: Path) -> None:
     with Device(tmp_path) as device:
         device.create(3).mount()

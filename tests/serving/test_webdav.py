@@ -49,6 +49,24 @@ def test_files_come_and_go(rig: Rig) -> None:
     assert listed(rig.root) == []
 
 
+def test_folders_come_and_go(rig: Rig) -> None:
+    assert status(rig.ask("MKCOL", "/d")) == 201
+    assert status(rig.ask("PUT", "/d/f", b"x")) == 201
+    assert status(rig.ask("MKCOL", "/d/e")) == 201
+    assert status(rig.ask("MKCOL", "/d")) == 405
+    assert status(rig.ask("MKCOL", "/no/e")) == 409
+    assert status(rig.ask("COPY", "/d/", Destination="/c")) == 201
+    assert status(rig.ask("MOVE", "/d/", Destination="/m/")) == 201
+    assert status(rig.ask("COPY", "/m", Destination="/n", Depth="0")) == 201
+    assert sorted(str(one.relative_to(rig.root)) for one in rig.root.rglob("*")) == (
+        ["c", "c/e", "c/f", "m", "m/e", "m/f", "n"]
+    )
+    for name in ("c", "m", "n"):
+        assert status(rig.ask("DELETE", f"/{name}/")) == 204
+    assert status(rig.ask("DELETE", "/")) == 403
+    assert listed(rig.root) == []
+
+
 def test_a_body_without_length_is_a_file_too(rig: Rig) -> None:
     """As the Finder of macOS sends them."""
     assert status(rig.ask("PUT", "/file", iter([b"x" * 100_000] * 10))) == 201
