@@ -44,8 +44,8 @@ def serve() -> None:
 def webdav(name: str, folder: str, listen: str, read_only: bool, plain: bool, as_json: bool) -> int:
     """Serve the files of a mounted volume by WebDAV, until Ctrl-C.
 
-    Phones, televisions, Windows and macOS can open them so. Who connects needs a user and a password of
-    hybrisfs serve user add. What they write counts as written by this machine.
+    Phones, televisions, Windows and macOS can open them so. Each needs a user and a password, which
+    hybrisfs serve user add makes. What is written counts as written by this machine.
 
     By default only programs of this machine can connect. The certificate is made here, so clients ask whether
     to trust it: compare the fingerprint. Do not forward the port from the internet.
@@ -59,6 +59,8 @@ def webdav(name: str, folder: str, listen: str, read_only: bool, plain: bool, as
         pass
 
     def show(endpoint: Served) -> None:
+        if not endpoint.is_local:
+            click.echo("hybrisfs: others on the network can connect; they need a password", err=True)
         if as_json:
             made = endpoint.certificate
             said = {"urls": endpoint.urls, "fingerprint": None if made is None else made.fingerprint}
@@ -84,8 +86,6 @@ def _describe(endpoint: Served, what: str) -> None:
             click.echo(line)
         click.echo(f"{'New certificate' if made.is_new else 'Certificate'}: {made.chain}")
         click.echo(f"Its SHA-256 fingerprint, also in the code:\n  {made.fingerprint}")
-    if not endpoint.is_local:
-        click.echo("hybrisfs: others on the network can connect; they need a password", err=True)
 
 
 # -- hybrisfs serve user --------------------------------------------------------------------------------
@@ -93,7 +93,10 @@ def _describe(endpoint: Served, what: str) -> None:
 
 @serve.group()
 def user() -> None:
-    """Say who may use what is served: each device best has a user of its own."""
+    """Say who may use what is served by WebDAV.
+
+    Give each device a user of its own: one that is lost is then removed alone.
+    """
 
 
 @user.command("add", epilog="\b\nExample:\n  hybrisfs serve user add home phone")
@@ -101,7 +104,10 @@ def user() -> None:
 @click.argument("user_name", metavar="USER")
 @json_option
 def add_user(name: str, user_name: str, as_json: bool) -> None:
-    """Add a user, and print the password: now only, as it is kept as a hash."""
+    """Add a user, and print its password.
+
+    It is shown this once: what is kept is a hash of it.
+    """
     from serving.server import users_of
 
     _check_volume(name)
