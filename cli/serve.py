@@ -1,28 +1,165 @@
-"""hybrisfs serve s3"""
+"""hybrisfs serve webdav, s3, user"""
 
 from __future__ import annotations
 
 import json
 import signal
+import time
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from cli.arguments import complete_volumes
-from cli.output import json_option, print_json
+from cli.arguments import complete_volumes, volume_argument
+from cli.output import columns, json_option, print_json, shown
 from hybrisfs.api.key_value import KvContainersRequest
-from hybrisfs.client import Client
+from hybrisfs.api.volumes import VolumeListRequest
+from hybrisfs.client import Client, UnknownVolumeError, quoted
 
 if TYPE_CHECKING:
     from gateway.server import Endpoint
+    from serving.server import Endpoint as Served
 
-_USUAL: Final = "127.0.0.1:8014"
+_USUAL_S3: Final = "127.0.0.1:8014"
+_USUAL_WEBDAV: Final = "127.0.0.1:8015"
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @click.group()
 def serve() -> None:
-    """Serve a volume to programs that speak S3."""
+    """Serve a volume to others: its files by WebDAV, its key-value store by S3."""
+
+
+@serve.command(
+    epilog="\b\nExamples:\n  hybrisfs serve webdav home"
+    "\n  hybrisfs serve webdav home --folder Films --read-only --listen 0.0.0.0:8015",
+)
+@volume_argument
+@click.option("--folder", metavar="PATH", default="", help="Serve this folder of the volume only.")
+@click.option(
+    "--listen", metavar="HOST:PORT", default=_USUAL_WEBDAV, show_default=True, help="Where to listen."
+)
+@click.option("--read-only", is_flag=True, help="Let nobody change anything.")
+@click.option("--plain", is_flag=True, help="Without TLS; only programs of this machine can connect then.")
+@json_option
+def webdav(name: str, folder: str, listen: str, read_only: bool, plain: bool, as_json: bool) -> int:
+    """Serve the files of a mounted volume by WebDAV, until Ctrl-C.
+
+    Phones, televisions, Windows and macOS can open them so. Each needs a user and a password, which
+    hybrisfs serve user add makes. What is written counts as written by this machine.
+
+    By default only programs of this machine can connect. The certificate is made here, so clients ask whether
+    to trust it: compare the fingerprint. Do not forward the port from the internet.
+    """
+    from hybrisfs.listening import parse_address
+    from serving.server import Wanted
+    from serving.server import serve as serve_webdav
+
+    address = parse_address(listen)
+    with Client.connect():  # a daemon that cannot be started is better told here
+        pass
+
+    def show(endpoint: Served) -> None:
+        if not endpoint.is_local:
+            click.echo("hybrisfs: others on the network can connect; they need a password", err=True)
+        if as_json:
+            made = endpoint.certificate
+            said = {"urls": endpoint.urls, "fingerprint": None if made is None else made.fingerprint}
+            click.echo(json.dumps(said | {"certificate": None if made is None else str(made.chain)}))
+        else:
+            _describe(endpoint, f"{name}/{folder}" if folder else name)
+
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+    try:
+        serve_webdav(Wanted(name, folder, address, read_only, plain), show)
+    except KeyboardInterrupt:
+        click.echo(err=True)
+    return 0
+
+
+def _describe(endpoint: Served, what: str) -> None:
+    click.echo(f"Serving {shown(what)} by WebDAV at {endpoint.urls[0]}. Ctrl-C ends it.")
+    if len(endpoint.urls) > 1:
+        click.echo(f"Also at {', '.join(endpoint.urls[1:])}.")
+    made = endpoint.certificate
+    if made is not None:
+        for line in endpoint.code():
+            click.echo(line)
+        click.echo(f"{'New certificate' if made.is_new else 'Certificate'}: {made.chain}")
+        click.echo(f"Its SHA-256 fingerprint, also in the code:\n  {made.fingerprint}")
+
+
+# -- hybrisfs serve user --------------------------------------------------------------------------------
+
+
+@serve.group()
+def user() -> None:
+    """Say who may use what is served by WebDAV.
+
+    Give each device a user of its own: one that is lost is then removed alone.
+    """
+
+
+@user.command("add", epilog="\b\nExample:\n  hybrisfs serve user add home phone")
+@volume_argument
+@click.argument("user_name", metavar="USER")
+@json_option
+def add_user(name: str, user_name: str, as_json: bool) -> None:
+    """Add a user, and print its password.
+
+    It is shown this once: what is kept is a hash of it.
+    """
+    from serving.server import users_of
+
+    _check_volume(name)
+    password = users_of(name).add(user_name)
+    if as_json:
+        print_json({"user": user_name, "password": password})
+        return
+    click.echo(f"User:     {user_name}\nPassword: {password}")
+    click.echo("It is shown this once. A lost one is replaced: remove the user, and add it again.")
+
+
+@user.command("list", epilog="\b\nExample:\n  hybrisfs serve user list home")
+@volume_argument
+@json_option
+def list_users(name: str, as_json: bool) -> None:
+    """List the users."""
+    from serving.server import users_of
+
+    _check_volume(name)
+    found = users_of(name).all()
+    if as_json:
+        print_json({"users": [{"user": one.name, "added": one.added} for one in found]})
+    elif found:
+        rows = [
+            ["USER", "ADDED"],
+            *([one.name, time.strftime("%Y-%m-%d %H:%M", time.localtime(one.added))] for one in found),
+        ]
+        click.echo("\n".join(columns(rows, indent="")))
+    else:
+        click.echo(f"Nobody may use {shown(name)}: hybrisfs serve user add {shown(name)} USER adds somebody.")
+
+
+@user.command("remove", epilog="\b\nExample:\n  hybrisfs serve user remove home phone")
+@volume_argument
+@click.argument("user_name", metavar="USER")
+def remove_user(name: str, user_name: str) -> None:
+    """Remove a user. A server that runs lets them in no more."""
+    from serving.server import users_of
+
+    _check_volume(name)
+    users_of(name).remove(user_name)
+    click.echo(f"{shown(user_name)} may not use {shown(name)} any more.")
+
+
+def _check_volume(name: str) -> None:
+    """Raises UnknownVolumeError."""
+    with Client.connect() as client:
+        if not any(one.name == name for one in client.call(VolumeListRequest()).volumes):
+            raise UnknownVolumeError(f"there is no volume {quoted(name)}")
+
+
+# -- hybrisfs serve s3 ----------------------------------------------------------------------------------
 
 
 @serve.command(
@@ -31,7 +168,7 @@ def serve() -> None:
     "\n  hybrisfs serve s3 home --listen 127.0.0.1:9000",
 )
 @click.argument("name", metavar="VOLUME", shell_complete=complete_volumes)
-@click.option("--listen", metavar="HOST:PORT", default=_USUAL, show_default=True, help="Where to listen.")
+@click.option("--listen", metavar="HOST:PORT", default=_USUAL_S3, show_default=True, help="Where to listen.")
 @click.option("--show-keys", is_flag=True, help="Print the access key that clients need, and end.")
 @json_option
 def s3(name: str, listen: str, show_keys: bool, as_json: bool) -> int:
@@ -44,8 +181,9 @@ def s3(name: str, listen: str, show_keys: bool, as_json: bool) -> int:
     By default only programs of this machine can connect. There is no TLS: others on
     the same network can read all that is transferred.
     """
-    from gateway.server import key_of, parse_address
+    from gateway.server import key_of
     from gateway.server import serve as serve_s3
+    from hybrisfs.listening import parse_address
 
     address = parse_address(listen)
     with Client.connect() as client:

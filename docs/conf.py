@@ -21,6 +21,7 @@ exclude_patterns = [
     "gateway",
     "hybrisfs",
     "packaging",
+    "serving",
     "sync",
     "tests",
 ]

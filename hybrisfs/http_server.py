@@ -1,11 +1,14 @@
-"""Serves HTTP/1.1 on a socket, as the dashboard and the S3 gateway do: in the foreground, until Ctrl-C."""
+"""Serves HTTP/1.1 on a socket, for the dashboard, S3 and WebDAV: in the foreground, until Ctrl-C."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
@@ -28,9 +31,10 @@ def serve(
     *,
     idle: int = 5,
     is_over: Callable[[], bool] | None = None,
+    tls: tuple[Path, Path] | None = None,
 ) -> None:
     """Serve an application to at most so many connections at once; those that are idle are kept for *idle*
-    seconds.
+    seconds. With *tls*, the files of a certificate and its key, by HTTPS.
 
     *started* is called, in a thread of its own, when clients can connect and Ctrl-C ends the server. Returns
     soon after *is_over* says so; raises KeyboardInterrupt at Ctrl-C.
@@ -48,8 +52,17 @@ def serve(
         limit_concurrency=connections,
         timeout_keep_alive=idle,
         timeout_graceful_shutdown=_GOODBYE,
+        ssl_certfile=None if tls is None else tls[0],
+        ssl_keyfile=None if tls is None else tls[1],
     )
-    asyncio.run(_run(uvicorn.Server(config), listener, started, is_over))
+    asyncio.run(_run(_Server(config), listener, started, is_over))
+
+
+class _Server(uvicorn.Server):
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # From here on requests are cut off. uvicorn would show a traceback for each.
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+        super().handle_exit(sig, frame)
 
 
 async def _run(

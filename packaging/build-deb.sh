@@ -25,7 +25,7 @@ export LC_ALL=C.UTF-8 TZ=UTC PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE=1
 export CFLAGS=-g0 # debugging information names the folder that it was compiled in
 
 mkdir "$work/source"
-(cd "$checkout" && git ls-files -coz --exclude-standard hybrisfs sync backends cli dashboard gateway pyproject.toml README.md LICENSE | xargs -0 cp --parents -t "$work/source")
+(cd "$checkout" && git ls-files -coz --exclude-standard hybrisfs sync backends cli dashboard gateway serving pyproject.toml README.md LICENSE | xargs -0 cp --parents -t "$work/source")
 cd "$work" # Python looks for modules in the working directory: not in the checkout
 
 mkdir -p "$root$prefix"

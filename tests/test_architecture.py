@@ -12,14 +12,30 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-OURS = ("backends", "benchmarks", "cli", "dashboard", "gateway", "hybrisfs", "sync", "tests")
-PRODUCT = ("backends", "cli", "dashboard", "gateway", "hybrisfs", "sync")
+OURS = ("backends", "benchmarks", "cli", "dashboard", "gateway", "hybrisfs", "serving", "sync", "tests")
+PRODUCT = ("backends", "cli", "dashboard", "gateway", "hybrisfs", "serving", "sync")
 
 # Package: all that it may import of ours.
 ONLY = {
+    "serving": (
+        "serving",
+        "hybrisfs.api",
+        "hybrisfs.client",
+        "hybrisfs.http_server",
+        "hybrisfs.listening",
+        "hybrisfs.qr",
+    ),
     "sync": ("sync",),
     "backends": ("backends",),
-    "cli": ("cli", "dashboard.server", "gateway.server", "hybrisfs.api", "hybrisfs.client"),
+    "cli": (
+        "cli",
+        "dashboard.server",
+        "gateway.server",
+        "hybrisfs.api",
+        "hybrisfs.client",
+        "hybrisfs.listening",
+        "serving.server",
+    ),
     "dashboard": (
         "dashboard",
         "hybrisfs.api",
@@ -27,7 +43,7 @@ ONLY = {
         "hybrisfs.environment",
         "hybrisfs.http_server",
     ),
-    "gateway": ("gateway", "hybrisfs.api", "hybrisfs.client", "hybrisfs.http_server"),
+    "gateway": ("gateway", "hybrisfs.api", "hybrisfs.client", "hybrisfs.http_server", "hybrisfs.listening"),
     "hybrisfs": ("hybrisfs", "sync", "backends"),
     "hybrisfs.api": ("hybrisfs.api", "hybrisfs.errors"),
     "hybrisfs.fuse": ("hybrisfs.fuse",),
@@ -54,7 +70,7 @@ LAYERS = (
         "polling",
         "process",
     ),
-    ("shown", "topic", "wire"),
+    ("listening", "qr", "shown", "topic", "wire"),
     ("api", "dispersal", "peers", "registers", "stages"),
     ("quorums", "exposition", "history", "home", "keys", "state", "verdict"),
     ("events", "keyring", "recovery", "systemd"),
@@ -153,6 +169,7 @@ MACHINES = {
 OF_MACHINES = ("__future__", "abc", "collections", "dataclasses", "enum", "sync", "typing")
 
 READS_THE_ENVIRONMENT = {
+    "cli.main",  # NO_COLOR, which is about the terminal
     "hybrisfs.home",
     "hybrisfs.fuse.mounting",  # hands it on to fusermount3
 }
@@ -297,7 +314,7 @@ def test_nobody_waits_for_few_descriptors_only() -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("package", ["cli", "dashboard", "gateway"])
+@pytest.mark.parametrize("package", ["cli", "dashboard", "gateway", "serving"])
 def test_the_daemon_is_asked_by_records_only(package: str) -> None:
     wrong = [
         f"{name_of(module)}: {ast.unparse(node)}"

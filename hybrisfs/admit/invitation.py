@@ -19,12 +19,13 @@ from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.home import Home
 from hybrisfs.members.members import Member
 from hybrisfs.members.roles import Rights, Role
-from hybrisfs.pairing.code import PairingCode, new_code, qr_lines
+from hybrisfs.pairing.code import PairingCode, new_code
 from hybrisfs.pairing.exchange import Dialogue
 from hybrisfs.pairing.lan import Listener
 from hybrisfs.pairing.messages import Offer, Peer
 from hybrisfs.pairing.session import run_inviter, run_joiner
 from hybrisfs.parts import Ground
+from hybrisfs.qr import qr_lines
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.stores.own_places import OwnPlaces
 from sync import DeviceKey
@@ -56,7 +57,7 @@ class Invitation:
     def facts(self) -> api.Invitation:
         """What the person carries over."""
         code = self._code.encode()
-        return api.Invitation(code, list(qr_lines(code)), self._code.expires)
+        return api.Invitation(code, qr_lines(code.upper()), self._code.expires)
 
     def run(self, dialogue: Dialogue, stop: threading.Event) -> api.Admission:
         """Wait for a device, have it confirmed and let it in. Raises HybrisError when none was let in."""

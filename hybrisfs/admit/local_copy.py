@@ -77,7 +77,8 @@ def forget_copy(home: Home, name: str) -> None:
     elif not left.exists() and not home.volume_config(name).exists():
         raise HybrisError(f"there is nothing of a volume {name!r} on this machine")
     _remove_marks(left)
-    home.gateway_key(name).unlink(missing_ok=True)
+    for path in home.files_of_servers(name):
+        path.unlink(missing_ok=True)
     _remove_secrets(home, name)
     _remove_configuration(home.volume_config(name))
     if left.exists():
@@ -177,8 +178,9 @@ def rename_copy(home: Home, old: str, new: str, renamed: Callable[[str, str], No
 
 def _finish_renaming(home: Home, old: str, new: str, renamed: Callable[[str, str], None]) -> None:
     renamed(old, new)
-    if old != new and home.gateway_key(old).exists():
-        home.gateway_key(old).replace(home.gateway_key(new))
+    for before, now in zip(home.files_of_servers(old), home.files_of_servers(new), strict=True):
+        if before != now and before.exists():
+            before.replace(now)
     for before, now in (
         (home.volume_state(old), home.volume_state(new)),
         (home.volume_config(old), home.volume_config(new)),

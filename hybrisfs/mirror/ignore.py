@@ -27,6 +27,7 @@ TEMPORARY: Final = MARKER + b"-"
 _PASSING: Final = re.compile(
     rb"""
     \.hybrisfs-mirror.*      # our own
+    | \.hybrisfs-serve-.*    # uploads that are under way (serving/unfinished.py)
     | 4913                   # vim tries whether it can write
     | \..*\.sw[a-z]          # vim
     | .*~                    # backups of many editors

@@ -28,7 +28,7 @@ from hybrisfs.environment import Environment
 from hybrisfs.pairing.errors import CodeError
 from sync.codec import DecodeError, Reader, Writer, digest
 
-__all__ = ["MAX_ADDRESSES", "SECRET_SIZE", "Address", "PairingCode", "invite_id", "new_code", "qr_lines"]
+__all__ = ["MAX_ADDRESSES", "SECRET_SIZE", "Address", "PairingCode", "invite_id", "new_code"]
 
 Address = tuple[str, int]
 """Host name or address, and TCP port."""
@@ -121,27 +121,6 @@ def new_code(
 def invite_id(secret: bytes) -> bytes:
     """The 16-byte name of an invitation on clouds and network. It tells nothing of the *secret*."""
     return digest(_INVITE_CONTEXT, secret, 16)
-
-
-def qr_lines(code: str) -> list[str]:
-    """The code as a QR code in half-block characters, for a terminal; dark on light, border included.
-
-    In upper case a QR code stores base32 in its compact alphanumeric mode. Each string holds two rows.
-    """
-    import segno  # only the command that shows a code needs it
-
-    rows = [[bool(module) for module in row] for row in segno.make_qr(code.upper(), error="l").matrix]
-    border = 2  # the standard asks for 4; readers are content with 2, and terminals are small
-    width = len(rows) + 2 * border
-    blank = [[False] * width for _ in range(border)]
-    padded = [*blank, *([False] * border + row + [False] * border for row in rows), *blank]
-    if len(padded) % 2:
-        padded.append([False] * width)
-    halves = {(False, False): "█", (False, True): "▀", (True, False): "▄", (True, True): " "}
-    return [
-        "".join(halves[pair] for pair in zip(upper, lower, strict=True))
-        for upper, lower in zip(padded[::2], padded[1::2], strict=True)
-    ]
 
 
 def _checksum(body: bytes) -> bytes:

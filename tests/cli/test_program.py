@@ -195,6 +195,10 @@ def test_all_commands_are_there() -> None:
         "kv forget",
         "kv migrate",
         "serve s3",
+        "serve user add",
+        "serve user list",
+        "serve user remove",
+        "serve webdav",
     }
 
 

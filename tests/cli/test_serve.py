@@ -1,4 +1,4 @@
-"""hybrisfs serve s3: what it says. What it serves is tested in tests/gateway."""
+"""hybrisfs serve: what it says. What it serves is tested in tests/gateway and tests/serving."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from gateway.server import Address, Endpoint, parse_address
+from gateway.server import Endpoint
 from gateway.signature import AccessKey
 from hybrisfs.client import UsageError
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.home import Home
+from hybrisfs.listening import Address, parse_address
+from serving.certificate import Certificate
+from serving.server import Endpoint as Served
+from serving.server import Wanted
 from tests.cli.conftest import Run
 from tests.daemon.fake import FakeVolumes
 from tests.daemon.stored import Stored
@@ -87,3 +91,72 @@ def test_what_is_no_address(text: str) -> None:
 def test_addresses() -> None:
     assert parse_address("localhost:0") == Address("localhost", 0)
     assert parse_address("[::1]:8014") == Address("::1", 8014)
+
+
+# -- webdav ---------------------------------------------------------------------------------------------
+
+
+def serving_webdav(monkeypatch: pytest.MonkeyPatch, endpoint: Served) -> list[Wanted]:
+    """Have nothing served; returns what was to be."""
+    asked: list[Wanted] = []
+
+    def serve(wanted: Wanted, show: Callable[[Served], None]) -> None:
+        asked.append(wanted)
+        show(endpoint)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("serving.server.serve", serve)
+    return asked
+
+
+MADE = Certificate(Path("/config/tls-certificate.pem"), Path("/config/tls-key.pem"), "AB:CD", True)
+
+
+def test_webdav_says_where_it_listens(rig: Rig, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    endpoint = Served(["https://127.0.0.1:8015"], True, MADE)
+    asked = serving_webdav(monkeypatch, endpoint)
+    done = run("serve", "webdav", "photos", "--folder", "Films", "--read-only")
+    assert asked == [Wanted("photos", "Films", Address("127.0.0.1", 8015), True, False)]
+    assert done.stdout.startswith(
+        "Serving photos/Films by WebDAV at https://127.0.0.1:8015. Ctrl-C ends it.\n"
+    )
+    assert "\n".join(endpoint.code()) in done.stdout
+    assert done.stdout.endswith("fingerprint, also in the code:\n  AB:CD\n")
+    assert (done.exit_code, done.stderr.strip()) == (0, "")
+    assert json.loads(run("serve", "webdav", "photos", "--json").stdout) == {
+        "urls": ["https://127.0.0.1:8015"],
+        "fingerprint": "AB:CD",
+        "certificate": "/config/tls-certificate.pem",
+    }
+
+
+def test_webdav_warns_when_others_can_connect(rig: Rig, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    serving_webdav(monkeypatch, Served(["https://192.0.2.7:1", "https://box.local:1"], False, MADE))
+    done = run("serve", "webdav", "photos", "--listen", "0.0.0.0:1")
+    assert "others on the network can connect" in done.stderr
+    assert "Also at https://box.local:1." in done.stdout
+
+
+def test_webdav_serves_mounted_volumes_only(rig: Rig, run: Run) -> None:
+    done = run("serve", "webdav", "photos", "--listen", "127.0.0.1:0")
+    assert (done.exit_code, "hybrisfs mount photos DIR" in done.stderr) == (1, True)
+    assert run("serve", "webdav", "unknown").exit_code == 4
+    assert run("serve", "webdav", "photos", "--folder", "../x").exit_code == 2
+    assert run("serve", "webdav", "photos", "--listen", "8015").exit_code == 2
+
+
+def test_users(rig: Rig, run: Run, home: Home) -> None:
+    assert "hybrisfs serve user add photos USER" in run("serve", "user", "list", "photos").stdout
+    added = json.loads(run("serve", "user", "add", "photos", "phone", "--json").stdout)
+    shown = run("serve", "user", "add", "photos", "tv").stdout
+    assert "Password: " in shown
+    assert "shown this once" in shown
+    [file] = (home.config / "serve").glob("*.json")
+    assert added["password"] not in file.read_text()
+    listed = json.loads(run("serve", "user", "list", "photos", "--json").stdout)["users"]
+    assert [one["user"] for one in listed] == ["phone", "tv"]
+    assert run("serve", "user", "add", "photos", "phone").exit_code == 2
+    assert run("serve", "user", "add", "unknown", "phone").exit_code == 4
+    assert run("serve", "user", "remove", "photos", "phone").exit_code == 0
+    assert run("serve", "user", "remove", "photos", "phone").exit_code == 2
+    assert "phone" not in run("serve", "user", "list", "photos").stdout

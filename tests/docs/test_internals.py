@@ -36,7 +36,7 @@ def _exists(path: str) -> bool:
 
 @cache
 def _code() -> str:
-    folders = ("hybrisfs", "sync", "backends", "dashboard", "gateway", "cli")
+    folders = ("hybrisfs", "sync", "backends", "dashboard", "gateway", "serving", "cli")
     return "\n".join(path.read_text() for folder in folders for path in (REPOSITORY / folder).rglob("*.py"))
 
 

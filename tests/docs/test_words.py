@@ -21,7 +21,7 @@ FORBIDDEN = (
 
 _DOCS = REPOSITORY / "docs"
 _PAGES = sorted({*REPOSITORY.glob("*.md"), *_DOCS.rglob("*.md")} - {_DOCS / "formats.md"})
-_PRODUCT = ("hybrisfs", "sync", "backends", "cli", "dashboard", "gateway")
+_PRODUCT = ("hybrisfs", "sync", "backends", "cli", "dashboard", "gateway", "serving")
 _SOURCES = sorted(
     path
     for folder in _PRODUCT

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybrisfs.pairing.code import MAX_ADDRESSES, PairingCode, invite_id, new_code, qr_lines
+from hybrisfs.pairing.code import MAX_ADDRESSES, PairingCode, invite_id, new_code
 from hybrisfs.pairing.errors import CodeError
 from sync.codec import Writer, digest
 from tests.pairing.support import CODE, NOW, URLS
@@ -146,14 +146,3 @@ def test_a_new_code_is_secret_and_expires() -> None:
     assert one.secret.hex() not in repr(one)
     assert repr(one.secret) not in repr(one)
     assert invite_id(one.secret) != invite_id(two.secret)
-
-
-def test_the_qr_code_is_square_with_a_quiet_border() -> None:
-    lines = qr_lines(TEXT)
-    width = len(lines[0])
-    assert {len(line) for line in lines} == {width}
-    assert width // 2 <= len(lines) <= width // 2 + 1
-    assert width < 80  # fits a terminal
-    assert lines[0] == "█" * width
-    assert all(line.startswith("██") and line.endswith("██") for line in lines)
-    assert lines[1].startswith("██ ▄▄▄▄▄ ")  # a finder pattern

@@ -42,8 +42,9 @@ def made(home: Home, tmp_path: Path) -> Home:
     """Two volumes."""
     for name in (NAME, OTHER):
         create_volume(home, name, [(tmp_path / name).as_uri()], 0, 1)
-        make_directory(home.gateway_key(name).parent, SYSTEM)
-        home.gateway_key(name).write_text(name)
+        for path in home.files_of_servers(name):
+            make_directory(path.parent, SYSTEM)
+            path.write_text(name)
     return home
 
 
@@ -80,7 +81,7 @@ def killed_at(step: int) -> Iterator[None]:
         yield
 
 
-STEPS: Final = range(12)
+STEPS: Final = range(13)
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -101,7 +102,8 @@ def test_a_volume_that_was_being_forgotten_goes(made: Home, step: int) -> None:
     finish_copies(made, lambda old, new: None)
     if step:
         assert folders(made) == {OTHER} and names(made) == [OTHER]
-        assert [path.stem for path in made.gateway_key(OTHER).parent.iterdir()] == [OTHER]
+        for path in made.files_of_servers(OTHER):
+            assert [one.stem for one in path.parent.iterdir()] == [OTHER]
         create_volume(made, NAME, [(made.state.parent / "anew").as_uri()], 0, 1)
 
 
@@ -112,7 +114,7 @@ def test_killing_reaches_all_steps(made: Home) -> None:
         forget_copy(made, OTHER)
 
 
-@pytest.mark.parametrize("step", range(7))
+@pytest.mark.parametrize("step", range(8))
 def test_a_volume_that_was_being_renamed_has_one_name(made: Home, step: int) -> None:
     keys = (made.volume_state(NAME) / "keys.json").read_bytes()
     told: list[tuple[str, str]] = []
@@ -128,8 +130,8 @@ def test_a_volume_that_was_being_renamed_has_one_name(made: Home, step: int) -> 
     assert names(made) == sorted([name, OTHER]) and folders(made) == {name, OTHER}
     assert (made.volume_state(name) / "keys.json").read_bytes() == keys
     assert not (made.volume_config(name) / "new-name").exists()
-    assert made.gateway_key(name).read_text() == NAME
-    assert done == (step == 6) and all(new == "new" for _, new in told) and bool(told) == begun
+    assert [path.read_text() for path in made.files_of_servers(name)] == [NAME, NAME]
+    assert done == (step == 7) and all(new == "new" for _, new in told) and bool(told) == begun
 
 
 @pytest.mark.parametrize("name", ["a/b", "", "-x", OTHER, NAME])

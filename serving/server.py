@@ -1,0 +1,182 @@
+"""The process that serves a folder by WebDAV: from `hybrisfs serve webdav` until Ctrl-C."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from hybrisfs import http_server
+from hybrisfs.client import HybrisError, UsageError, scratch_folder, webdav_users_file
+from hybrisfs.listening import Address, listening, only_one
+from hybrisfs.qr import qr_lines
+from serving.app import WebDav
+from serving.beneath import check_kernel, opened
+from serving.certificate import Certificate, certificate, names_of_machine
+from serving.door import Door
+from serving.folder import Folder
+from serving.mounted import MountedFolder
+from serving.resources import Provider
+from serving.unfinished import Unfinished
+from serving.users import Guard, Users
+
+__all__ = ["Endpoint", "Wanted", "serve", "users_of"]
+
+_IDLE: Final = 60  # seconds that a connection is kept
+_CONNECTIONS: Final = 256
+_LARGEST_LITTER: Final = 16 << 20  # bytes
+
+
+class Wanted(NamedTuple):
+    """What is to be served, and how."""
+
+    volume: str
+    folder: str
+    address: Address
+    read_only: bool
+    plain: bool
+
+
+class Endpoint(NamedTuple):
+    """Where it listens, whether only programs of this machine reach that, and what clients know it by."""
+
+    urls: list[str]
+    is_local: bool
+    certificate: Certificate | None
+
+    def code(self) -> list[str]:
+        """The first address as QR code, with the certificate's fingerprint behind it: lines of text."""
+        if self.certificate is None:
+            return []
+        fingerprint = self.certificate.fingerprint.replace(":", "").lower()
+        return qr_lines(f"{self.urls[0]}/#sha256={fingerprint}")
+
+
+def users_of(volume: str) -> Users:
+    """The users of a volume, one that there is."""
+    return Users(webdav_users_file(volume))
+
+
+def serve(wanted: Wanted, show: Callable[[Endpoint], None]) -> None:
+    """Serve a folder of a mounted volume; *show* is called when clients can connect.
+
+    Ends with KeyboardInterrupt at Ctrl-C. Raises UsageError, HybrisError when it is not mounted, has no
+    users, is served already, or the address cannot be used; OSError.
+    """
+    _check_machine()
+    root = MountedFolder(wanted.volume, wanted.folder)
+    _check_folder(root, wanted)
+    users = users_of(wanted.volume)
+    if not users.all():
+        raise HybrisError(
+            f"nobody may use {wanted.volume} yet",
+            "it is served to users with a password only",
+            f"hybrisfs serve user add {wanted.volume} NAME adds one.",
+        )
+    scratch = scratch_folder() / f"webdav-{wanted.volume}"
+    scratch.mkdir(mode=0o700, exist_ok=True)
+    with only_one(scratch / "lock", wanted.volume), listening(wanted.address) as listener:
+        is_local = ipaddress.ip_address(listener.getsockname()[0]).is_loopback
+        if wanted.plain and not is_local:
+            raise UsageError(
+                "--plain is for this machine only", "others on the network could read passwords and files"
+            )
+        made = None if wanted.plain else _certificate(users.folder)
+        unfinished = Unfinished(scratch)
+        folder = Folder(root, unfinished)
+        folder.remove_left(MountedFolder(wanted.volume, ""))
+        litter = Folder(_Scratch(scratch / "litter"), unfinished, _LARGEST_LITTER)
+        door = Door(listener)
+        application = WebDav(Provider(folder, litter, read_only=wanted.read_only), Guard(users), door.entered)
+        endpoint = Endpoint(_urls(door, made is not None), is_local, made)
+        try:
+            http_server.serve(
+                application,
+                door,
+                _CONNECTIONS,
+                lambda: show(endpoint),
+                idle=_IDLE,
+                tls=None if made is None else (made.chain, made.key),
+            )
+        finally:
+            application.close()
+            door.close()
+
+
+class _Scratch:
+    """A folder of this machine, empty at first."""
+
+    names: tuple[str, ...] = ()
+
+    def __init__(self, path: Path) -> None:
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir(mode=0o700)
+        self._path = path
+
+    @contextmanager
+    def open(self) -> Iterator[int]:
+        """The folder, open for names below it. Raises OSError."""
+        flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+        with opened(os.open(self._path, flags)) as found:
+            yield found
+
+
+def _check_machine() -> None:
+    try:
+        check_kernel()
+    except OSError as error:
+        raise HybrisError(
+            "this kernel cannot keep clients within a folder",
+            f"openat2: {error.strerror}",
+            "Linux 5.6 or newer can; a sandbox may forbid it.",
+        ) from error
+
+
+def _check_folder(root: MountedFolder, wanted: Wanted) -> None:
+    try:
+        with root.open():
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"cannot serve {wanted.folder or wanted.volume}",
+            error.strerror or str(error),
+            f"--folder is the path of a folder in {wanted.volume}, without symbolic links.",
+        ) from error
+
+
+def _certificate(folder: Path) -> Certificate:
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return certificate(folder, names_of_machine(), datetime.datetime.now(datetime.UTC))
+
+
+def _urls(listener: socket.socket, tls: bool) -> list[str]:
+    """By which addresses clients reach it; the first one is good for most."""
+    host, port = listener.getsockname()[:2]
+    address = ipaddress.ip_address(host)
+    hosts = [host]
+    if address.is_unspecified:
+        others = sorted(names_of_machine() - {"localhost", "127.0.0.1", "::1"}, key=_usefulness)
+        hosts = [name for name in others if _version(name) in (None, address.version)] or ["localhost"]
+    scheme = "https" if tls else "http"
+    return [f"{scheme}://{f'[{name}]' if ':' in name else name}:{port}" for name in hosts]
+
+
+def _usefulness(name: str) -> tuple[int, str]:
+    """Addresses first, then names that other systems find, then the rest."""
+    if _version(name) is not None:
+        return 0, name
+    return (1 if name.endswith(".local") else 2), name
+
+
+def _version(name: str) -> int | None:
+    """Of the protocol, if it is an address."""
+    try:
+        return ipaddress.ip_address(name).version
+    except ValueError:
+        return None
