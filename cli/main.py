@@ -7,11 +7,13 @@ function returns the exit code, or None for 0; the codes are listed in `hybrisfs
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
 import click
+from click.shell_completion import BashComplete, CompletionItem, add_completion_class
 
 __all__ = ["Program", "main", "program"]
 
@@ -73,6 +75,18 @@ Exit codes:
 
 _INTERRUPTED: Final = 130
 _BUG: Final = 70
+
+
+_SPECIAL: Final = re.compile(r"[^\w@%+=:,./-]")  # to a shell
+
+
+@add_completion_class
+class _Bash(BashComplete):
+    """Completions for bash, which takes them as they are; zsh and fish quote what they insert."""
+
+    def format_completion(self, item: CompletionItem) -> str:
+        quoted = _SPECIAL.sub(r"\\\\\g<0>", item.value)  # twice, for click's script takes one away
+        return f"{item.type},{quoted if item.type == 'plain' else item.value}"
 
 
 class Program(click.Group):
