@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn
 import click
 from click.shell_completion import BashComplete, CompletionItem, add_completion_class
 
-__all__ = ["Program", "main", "program"]
+__all__ = ["EXIT_CODES", "Program", "main", "program"]
 
 # Command: the module with its function, whose name follows if it is another one; its line in the overview.
 _COMMANDS: Final = {
@@ -59,6 +59,19 @@ _COMMANDS: Final = {
     "daemon": ("daemon", "Run the daemon in the foreground, as a service manager does."),
 }
 
+EXIT_CODES: Final = {
+    0: "done",
+    1: "failed, or a check found a problem",
+    2: "wrong usage",
+    3: "time ran out before the work was done; it goes on in the background",
+    4: "no such volume",
+    5: "the daemon cannot be reached or started",
+    6: "a condition of a write does not hold; nothing was written",
+    70: "a bug; the details are in the log",
+    130: "interrupted",
+}
+"""What they mean, see `hybrisfs.errors`."""
+
 _EPILOG: Final = """\b
 Examples:
   hybrisfs quickstart          try it, over three local folders
@@ -67,11 +80,7 @@ Examples:
 
 \b
 Exit codes:
-  0 done                       3 time ran out, the work goes on
-  1 failed, or problem found   4 no such volume
-  2 wrong usage                5 the daemon cannot be reached
-  70 a bug, see the log        130 interrupted
-"""
+""" + "\n".join(f"  {code:<4} {meaning}" for code, meaning in EXIT_CODES.items())
 
 _INTERRUPTED: Final = 130
 _BUG: Final = 70

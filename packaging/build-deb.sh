@@ -91,7 +91,7 @@ complete bash /usr/share/bash-completion/completions hybrisfs
 complete zsh /usr/share/zsh/vendor-completions _hybrisfs
 complete fish /usr/share/fish/vendor_completions.d hybrisfs.fish
 mkdir -p "$root/usr/share/man/man1"
-env PYTHONPATH="$site" "$work/builder/bin/python" "$checkout/packaging/man_pages.py" \
+"$root$prefix/bin/python3" -P "$checkout/packaging/man_pages.py" \
     "$root/usr/share/man/man1" "$version" "$(date -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%d)"
 gzip -9n "$root"/usr/share/man/man1/*
 ln -sfn ../../../bin/python3 "$root$prefix/bin/python3" # nothing in it is run here any more
