@@ -109,6 +109,9 @@ def test_install_use_kill_stop_remove(machine: Machine) -> None:
     assert machine.as_alice("cat HybrisFS/letter") == "kept\n"
 
     first = pid_of_service(machine)
+    assert machine.as_alice(f"cat /proc/{first}/oom_score_adj") == "100\n", "programs go before it"
+    limit = machine.as_alice("systemctl --user show --property MemoryHigh --value hybrisfs.service")
+    assert 2 * int(limit) <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     machine.as_alice(f"kill -9 {first}")
     until(lambda: machine.alice_can("cat HybrisFS/letter"), "the mount to be back", 120)
     assert pid_of_service(machine) not in ("0", first)
