@@ -185,7 +185,7 @@ def page(context: click.Context, version: str, date: str) -> str:
     if examples := re.search(r"Examples?:\n((?:  .*\n?)+)", command.epilog or ""):
         lines += [".SH EXAMPLES", *literal(examples[1].rstrip("\n").replace("\n  ", "\n")[2:])]
     lines += ['.SH "SEE ALSO"', ",\n".join(map(reference, related(context)))]
-    lines += [".PP", "The guides are in /usr/share/doc/hybrisfs."]
+    lines += [".PP", "The guides are in /usr/share/doc/hybrisfs/docs."]
     return "\n".join(lines) + "\n"
 
 
