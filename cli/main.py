@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
 import click
-from click.shell_completion import BashComplete, CompletionItem, add_completion_class
+from click.shell_completion import BashComplete, CompletionItem, FishComplete, add_completion_class
 
 __all__ = ["EXIT_CODES", "Program", "main", "program"]
 
@@ -96,6 +96,13 @@ class _Bash(BashComplete):
     def format_completion(self, item: CompletionItem) -> str:
         quoted = _SPECIAL.sub(r"\\\\\g<0>", item.value)  # twice, for click's script takes one away
         return f"{item.type},{quoted if item.type == 'plain' else item.value}"
+
+
+@add_completion_class
+class _Fish(FishComplete):
+    """Completions for fish, also those with commas, at which click's script cuts them off."""
+
+    source_template = FishComplete.source_template.replace("string split ", "string split --max 1 ")
 
 
 class Program(click.Group):

@@ -122,7 +122,7 @@ maintainer=$(sed -n 's/^Maintainer: //p' "$debian/control")
 gzip -9n >"$documents/changelog.Debian.gz" <<CHANGES
 hybrisfs ($version) unstable; urgency=medium
 
-  * Built from upstream; /usr/share/doc/hybrisfs/changelog.gz tells what changed.
+  * Built from upstream; changelog.gz beside this file tells what changed.
 
  -- $maintainer  $(date -R -d "@$SOURCE_DATE_EPOCH")
 CHANGES

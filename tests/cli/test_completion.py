@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import shutil
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,6 +86,17 @@ def test_bash_inserts_a_conflict_as_one_word(locked: None, photos: FakeVolume, h
     photos.conflicting = [{"path": "$(x) & 'y' (conflict, den, 2026-11-21).txt", **rest}]
     found = completed_by_bash(home, "hybrisfs", "conflicts", "keep", r"\$\(x")
     assert [shlex.split(one) for one in found] == [[photos.conflicting[0]["path"]], [rest["of"]]]
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+def test_fish_takes_names_with_commas_whole(locked: None, photos: FakeVolume, home: Home) -> None:
+    version = "a (conflict, den, 2026-11-21).txt"
+    photos.conflicting = [{"path": version, "of": "a.txt", "modified": "2026-11-21 10:00:00", "size": 1}]
+    script = '_HYBRISFS_COMPLETE=fish_source hybrisfs | source; complete -C "hybrisfs conflicts keep a"'
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**home.environment(), "PATH": path}
+    done = subprocess.run(["fish", "-c", script], env=environment, capture_output=True, text=True, timeout=60)
+    assert version in done.stdout.splitlines()
 
 
 @pytest.mark.parametrize("command", ["drop", "migrate"])
