@@ -179,7 +179,7 @@ def answer_at_once(request: Request[_Answer]) -> _Answer | None:
     try:
         if holder(home.daemon_lock) is None:  # where systemd listens on the socket, a dial would start one
             return None
-        connection = connect_socket(home.socket)
+        connection = connect_socket(home.socket, _AT_ONCE)
         channel = _greeted(connection, _AT_ONCE)
         connection.settimeout(_AT_ONCE)
         with Client(channel) as client:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -20,7 +21,7 @@ from hybrisfs import VERSION
 from hybrisfs.daemon.only_one import ProcessLock
 from hybrisfs.environment import SYSTEM
 from hybrisfs.home import Home
-from hybrisfs.wire import PROTOCOL, bind_socket
+from hybrisfs.wire import PROTOCOL, bind_socket, connect_socket
 from tests.cli.test_program import completed, completed_by_bash
 from tests.daemon.fake import FakeVolume
 from tests.daemon.stored import Stored
@@ -99,7 +100,7 @@ def test_fish_takes_names_with_commas_whole(locked: None, photos: FakeVolume, ho
     assert version in done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("command", ["drop", "migrate"])
+@pytest.mark.parametrize("command", ["drop", "migrate", "list"])
 def test_containers(locked: None, photos: FakeVolume, command: str, tmp_path: Path) -> None:
     assert completed(f"hybrisfs kv {command} photos {CONTAINER[:1]}") == [], "an error is no completion"
     with Rig(tmp_path) as rig:
@@ -118,6 +119,14 @@ def test_no_daemon_is_started(home: Home, listener: socket.socket) -> None:
 def test_nobody_waits_for_a_busy_daemon(locked: None, listener: socket.socket) -> None:
     assert completed("hybrisfs cloud test am") == [], "it does not greet"
     listener.accept()[0].close()
+
+
+def test_nobody_waits_in_a_queue(locked: None, listener: socket.socket, home: Home) -> None:
+    with contextlib.ExitStack() as waiting:
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                waiting.enter_context(connect_socket(home.socket, 0))
+        assert completed("hybrisfs cloud test am") == []
 
 
 def test_nobody_waits_for_a_daemon_that_greets_and_has_no_time(
