@@ -1,10 +1,10 @@
-"""Arguments that many commands take: paths of files and folders, and the name of a volume."""
+"""Arguments that many commands take, and what shells complete: paths, volumes, clouds, devices, conflicts."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -12,12 +12,16 @@ import click
 from click.shell_completion import CompletionItem
 
 from hybrisfs.api.volumes import VolumeListRequest
-from hybrisfs.client import Client, volume_names
+from hybrisfs.client import Client, answer_at_once, volume_names
 
 __all__ = [
     "Place",
     "SizeType",
     "absolute",
+    "complete_clouds",
+    "complete_conflicts",
+    "complete_containers",
+    "complete_devices",
     "complete_directories",
     "complete_files",
     "complete_mounts",
@@ -79,6 +83,58 @@ def complete_mounts(context: click.Context, one: click.Parameter, incomplete: st
     """Let the shell complete what is typed as the name of a volume or of a directory."""
     # The directories first: click's script for bash forgets what was before them.
     return [CompletionItem(incomplete, type="dir"), *complete_volumes(context, one, incomplete)]
+
+
+# -- what only the daemon knows: it is asked when it runs, and nothing is completed when it is busy ------
+
+
+def complete_clouds(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Let the shell complete what is typed as the name of a cloud."""
+    from hybrisfs.api.clouds import CloudListRequest
+
+    facts = answer_at_once(CloudListRequest(context.params.get("name")))
+    return _completed(incomplete, [one.name for one in facts.clouds] if facts else [])
+
+
+def complete_devices(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Let the shell complete the name of a device, or the beginning of its id where two have one name."""
+    from hybrisfs.api.devices import DeviceListRequest
+
+    facts = answer_at_once(DeviceListRequest(context.params.get("name")))
+    devices = {one.id: one.name for one in facts.devices} if facts else {}
+    devices |= {one.id: one.name for one in facts.accused} if facts else {}
+    names = list(devices.values())
+    clear = [name if names.count(name) == 1 and _is_plain(name) else id_[:8] for id_, name in devices.items()]
+    return _completed(incomplete, clear)
+
+
+def complete_conflicts(context: click.Context, one: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Let the shell complete the path of a conflict, as `conflicts list` shows it, or of any file."""
+    from hybrisfs.api.decisions import ConflictsListRequest
+
+    facts = answer_at_once(ConflictsListRequest(context.params.get("name")))
+    paths = [path for found in facts.conflicts for path in (found.path, found.of)] if facts else []
+    return [*complete_files(context, one, incomplete), *_completed(incomplete, paths)]
+
+
+def complete_containers(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Let the shell complete the name of a container of the volume that was named before."""
+    from hybrisfs.api.key_value import KvContainersRequest
+
+    facts = (
+        answer_at_once(KvContainersRequest(context.params["name"])) if context.params.get("name") else None
+    )
+    return _completed(incomplete, facts.containers if facts else [])
+
+
+def _completed(incomplete: str, names: Iterable[str]) -> list[CompletionItem]:
+    chosen = sorted({name for name in names if name.startswith(incomplete) and _is_plain(name)})
+    return [CompletionItem(name) for name in chosen]
+
+
+def _is_plain(name: str) -> bool:
+    """Whether click's scripts hand a name on as it is: they split lines, and bash expands patterns."""
+    return name.isprintable() and not set("*?[\\") & set(name) and not name.startswith(("-", "~"))
 
 
 volume_argument: Final[Callable[[_Function], _Function]] = click.argument(

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from cli.arguments import complete_volumes, make_option, volume_option
+from cli.arguments import complete_clouds, complete_volumes, make_option, volume_option
 from cli.output import (
     columns,
     describe_retention,
@@ -70,6 +70,9 @@ def cloud() -> None:
     """
 
 
+_cloud_argument: Final = click.argument("cloud_name", metavar="CLOUD", shell_complete=complete_clouds)
+
+
 def _waits(command: _Function) -> _Function:
     for option in (
         click.option("--timeout", type=click.FloatRange(min=0), help="Wait no longer than so many seconds."),
@@ -109,7 +112,7 @@ def _table(facts: Clouds) -> Iterator[str]:
 @cloud.command(
     epilog="\b\nExamples:\n  hybrisfs cloud test nas\n  hybrisfs cloud test s3://bucket/folder?region=eu-west-1"
 )
-@click.argument("cloud_name", metavar="CLOUD")
+@_cloud_argument
 @make_option
 @volume_option
 @json_option
@@ -232,7 +235,7 @@ def _describe_added(facts: AddedCloud) -> Iterator[str]:
 
 
 @cloud.command(epilog="\b\nExample:\n  hybrisfs cloud rename hy-2 hetzner")
-@click.argument("cloud_name", metavar="CLOUD")
+@_cloud_argument
 @click.argument("new_name", metavar="NEW")
 @volume_option
 @json_option
@@ -249,7 +252,7 @@ Examples:
   hybrisfs cloud retain s3 30d
   hybrisfs cloud retain s3 off"""
 )
-@click.argument("cloud_name", metavar="CLOUD")
+@_cloud_argument
 @click.argument("days", callback=_days, metavar="TIME")
 @volume_option
 @json_option
@@ -272,7 +275,7 @@ def _describe_retained(facts: KeptCloud) -> Iterator[str]:
 
 
 @cloud.command(epilog="\b\nExample:\n  hybrisfs cloud adopt disk && hybrisfs repair photos")
-@click.argument("cloud_name", metavar="CLOUD")
+@_cloud_argument
 @volume_option
 @json_option
 def adopt(cloud_name: str, name: str | None, as_json: bool) -> None:
@@ -294,7 +297,7 @@ def _describe_adopted(facts: NamedCloud) -> Iterator[str]:
 
 
 @cloud.command(epilog="\b\nExample:\n  hybrisfs cloud drain old-disk --wait")
-@click.argument("cloud_name", metavar="CLOUD")
+@_cloud_argument
 @_waits
 @volume_option
 @json_option
@@ -309,7 +312,7 @@ def drain(cloud_name: str, wait: bool, timeout: float | None, name: str | None, 
 
 
 @cloud.command(epilog="\b\nExample:\n  hybrisfs cloud remove stolen-disk --wait")
-@click.argument("cloud_name", metavar="CLOUD")
+@_cloud_argument
 @_waits
 @volume_option
 @json_option
@@ -323,7 +326,7 @@ def remove(cloud_name: str, wait: bool, timeout: float | None, name: str | None,
 
 
 @cloud.command(epilog="\b\nExample:\n  hybrisfs cloud replace old-disk file:///mnt/new/photos --wait")
-@click.argument("cloud_name", metavar="OLD")
+@click.argument("cloud_name", metavar="OLD", shell_complete=complete_clouds)
 @click.argument("url", metavar="NEW_URL")
 @click.option("--name", "new_name", help="What the new cloud is to be called. Default: the end of its URL.")
 @make_option

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import click
 
-from cli.arguments import complete_files, mounted_place, volume_option
+from cli.arguments import complete_conflicts, mounted_place, volume_option
 from cli.output import columns, count, json_option, show, shown, size
 from hybrisfs.api.decisions import (
     Conflicts,
@@ -70,7 +70,7 @@ def _listed_conflicts(facts: Conflicts) -> Iterator[str]:
 @conflicts.command(
     epilog="\b\nExample:\n  hybrisfs conflicts keep 'notes (conflict, laptop, 2026-11-21).txt'"
 )
-@click.argument("path", shell_complete=complete_files)
+@click.argument("path", shell_complete=complete_conflicts)
 @volume_option
 def keep(path: str, name: str | None) -> None:
     """Let the version at PATH be the only one; the others are deleted.
@@ -85,7 +85,7 @@ def keep(path: str, name: str | None) -> None:
 
 
 @conflicts.command("keep-all", epilog="\b\nExample:\n  hybrisfs conflicts keep-all notes.txt")
-@click.argument("path", shell_complete=complete_files)
+@click.argument("path", shell_complete=complete_conflicts)
 @volume_option
 def keep_all(path: str, name: str | None) -> None:
     """Let every version of PATH be a file of its own, under the name that it has now."""

@@ -12,7 +12,13 @@ from typing import TextIO
 import click
 from msgspec import UNSET
 
-from cli.arguments import complete_directories, complete_volumes, mounted_place, volume_option
+from cli.arguments import (
+    complete_devices,
+    complete_directories,
+    complete_volumes,
+    mounted_place,
+    volume_option,
+)
 from cli.output import columns, json_option, print_json, quoted, show, shown
 from cli.secrets import passphrase_file_option, read_passphrase
 from hybrisfs.api.devices import (
@@ -43,6 +49,7 @@ from hybrisfs.api.volumes import MadeVolume
 from hybrisfs.client import Client
 
 _MAX_PROOF = 1 << 19  # bytes
+_device_argument = click.argument("device_name", metavar="DEVICE", shell_complete=complete_devices)
 
 
 @click.group()
@@ -262,7 +269,7 @@ def _when(seconds: float | None) -> str:
 
 
 @device.command(epilog="\b\nExample:\n  hybrisfs device proof old-laptop --out proof.hfev")
-@click.argument("device_name", metavar="DEVICE")
+@_device_argument
 @volume_option
 @click.option(
     "--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the proof to this file, for others."
@@ -309,7 +316,7 @@ def _describe_proof(facts: Proof) -> Iterator[str]:
 
 
 @device.command(epilog="\b\nExample:\n  hybrisfs device rename laptop old-laptop")
-@click.argument("device_name", metavar="DEVICE")
+@_device_argument
 @click.argument("new_name", metavar="NEW")
 @volume_option
 def rename(device_name: str, new_name: str, name: str | None) -> None:
@@ -328,7 +335,7 @@ _with_kit = click.option(
     epilog="\b\nExamples:\n  hybrisfs device role nas reader\n"
     "  hybrisfs device role tablet contributor --folder Photos/Holiday"
 )
-@click.argument("device_name", metavar="DEVICE")
+@_device_argument
 @click.argument("role", metavar="[full|contributor|reader]", type=_ROLES, required=False)
 @_folders
 @volume_option
@@ -416,7 +423,7 @@ def _these_folders(paths: Sequence[str]) -> str:
 
 
 @device.command(epilog="\b\nExample:\n  hybrisfs device remove old-laptop")
-@click.argument("device_name", metavar="DEVICE")
+@_device_argument
 @volume_option
 @click.option(
     "--with-admitted",
@@ -495,7 +502,7 @@ def _how_final(facts: RemovedDevice) -> Iterator[str]:
 
 
 @device.command(epilog="\b\nExample:\n  hybrisfs device keep old-laptop")
-@click.argument("device_name", metavar="DEVICE")
+@_device_argument
 @volume_option
 @_with_kit
 @passphrase_file_option

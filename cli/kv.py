@@ -14,7 +14,7 @@ from typing import IO, Final
 
 import click
 
-from cli.arguments import volume_argument
+from cli.arguments import complete_containers, volume_argument
 from cli.kv_containers import COMMANDS
 from cli.output import columns, count, json_option, print_json, show, shown, size
 from hybrisfs.api.key_value import (
@@ -339,7 +339,7 @@ Examples:
   hybrisfs kv list home notes/2026- --json""",
 )
 @volume_argument
-@click.argument("address", metavar="CONTAINER[/PREFIX]")
+@click.argument("address", metavar="CONTAINER[/PREFIX]", shell_complete=complete_containers)
 @json_option
 def list_(name: str, address: str, as_json: bool) -> None:
     """List the keys of a container, those that begin with PREFIX, as they are at one moment.

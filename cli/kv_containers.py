@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from cli.arguments import volume_argument
+from cli.arguments import complete_containers, volume_argument
 from cli.output import columns, count, json_option, print_json, progress_bar, show, shown
 from hybrisfs.api.key_value import (
     IN_CLOUDS,
@@ -104,7 +104,7 @@ def session(name: str, seen: str | None, patience: float) -> None:
 
 @click.command(epilog="\b\nExample:\n  hybrisfs kv drop home notes")
 @volume_argument
-@click.argument("container")
+@click.argument("container", shell_complete=complete_containers)
 def drop(name: str, container: str) -> None:
     """Remove a container that holds no keys any more."""
     with Client.connect() as client:
@@ -141,7 +141,7 @@ def containers(name: str, as_json: bool) -> int:
     "\n  hybrisfs kv migrate home/notes --metadata device"
 )
 @volume_argument
-@click.argument("container", required=False)
+@click.argument("container", required=False, shell_complete=complete_containers)
 @click.option(
     "--metadata", metavar="device|log|clouds|URL", required=True, help="Where the list of keys is to be."
 )

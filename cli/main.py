@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
 import click
+from click.shell_completion import BashComplete, CompletionItem, FishComplete, add_completion_class
 
-__all__ = ["Program", "main", "program"]
+__all__ = ["EXIT_CODES", "Program", "main", "program"]
 
 # Command: the module with its function, whose name follows if it is another one; its line in the overview.
 _COMMANDS: Final = {
@@ -68,6 +70,18 @@ _SECTIONS: Final = {
     "This machine": "doctor service daemon",
 }
 """The commands as the help lists them."""
+EXIT_CODES: Final = {
+    0: "done",
+    1: "failed, or a check found a problem",
+    2: "wrong usage",
+    3: "time ran out before the work was done; it goes on in the background",
+    4: "no such volume",
+    5: "the daemon cannot be reached or started",
+    6: "a condition of a write does not hold; nothing was written",
+    70: "a bug; the details are in the log",
+    130: "interrupted",
+}
+"""What they mean, see `hybrisfs.errors`."""
 
 _EPILOG: Final = """\b
 Examples:
@@ -77,14 +91,29 @@ Examples:
 
 \b
 Exit codes:
-  0 done                       3 time ran out, the work goes on
-  1 failed, or problem found   4 no such volume
-  2 wrong usage                5 the daemon cannot be reached
-  70 a bug, see the log        130 interrupted
-"""
+""" + "\n".join(f"  {code:<4} {meaning}" for code, meaning in EXIT_CODES.items())
 
 _INTERRUPTED: Final = 130
 _BUG: Final = 70
+
+
+_SPECIAL: Final = re.compile(r"[^\w@%+=:,./-]")  # to a shell
+
+
+@add_completion_class
+class _Bash(BashComplete):
+    """Completions for bash, which takes them as they are; zsh and fish quote what they insert."""
+
+    def format_completion(self, item: CompletionItem) -> str:
+        quoted = _SPECIAL.sub(r"\\\\\g<0>", item.value)  # twice, for click's script takes one away
+        return f"{item.type},{quoted if item.type == 'plain' else item.value}"
+
+
+@add_completion_class
+class _Fish(FishComplete):
+    """Completions for fish, also those with commas, at which click's script cuts them off."""
+
+    source_template = FishComplete.source_template.replace("string split ", "string split --max 1 ")
 
 
 class Program(click.Group):

@@ -47,6 +47,7 @@ __all__ = [
     "UnavailableError",
     "UnknownVolumeError",
     "UsageError",
+    "answer_at_once",
     "clean",
     "cloud_kinds",
     "examine",
@@ -75,6 +76,7 @@ _GREETING_WITHIN: Final = 60.0  # seconds; a daemon that systemd starts for us m
 _LOOK_EVERY: Final = 1.0  # seconds; whether a daemon that does not greet stands still
 _ENDS_WITHIN: Final = 3.0  # seconds for which a daemon that ends may hang up on us
 _REDIAL_AFTER: Final = 0.05  # seconds
+_AT_ONCE: Final = 0.5  # seconds; a person has pressed the key for a completion, and waits
 
 
 _Answer = TypeVar("_Answer")
@@ -170,6 +172,21 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def answer_at_once(request: Request[_Answer]) -> _Answer | None:
+    """The answer of a daemon that runs and has time; None else, for whatever reason. Starts no daemon."""
+    home = Home.from_environment()
+    try:
+        if holder(home.daemon_lock) is None:  # where systemd listens on the socket, a dial would start one
+            return None
+        connection = connect_socket(home.socket, _AT_ONCE)
+        channel = _greeted(connection, _AT_ONCE)
+        connection.settimeout(_AT_ONCE)
+        with Client(channel) as client:
+            return client.call(request)
+    except (OSError, ChannelError, HybrisError):
+        return None
 
 
 def cloud_kinds() -> list[tuple[str, str]]:
@@ -360,9 +377,10 @@ def _await_greeting(home: Home, connection: socket.socket, environment: Environm
             raise ChannelError("it does not greet: timed out")
 
 
-def _greeted(connection: socket.socket) -> Channel:
-    """Hear the daemon's greeting and check that it speaks our protocol. Raises `ChannelError`."""
-    connection.settimeout(_GREETING_WITHIN)
+def _greeted(connection: socket.socket, within: float = _GREETING_WITHIN) -> Channel:
+    """Hear the daemon's greeting, within so many seconds, and check that it speaks our protocol. Raises
+    `ChannelError`."""
+    connection.settimeout(within)
     channel = Channel(connection)
     message = channel.receive()
     hello = message.get("hello") if message else None

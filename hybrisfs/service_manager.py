@@ -159,7 +159,12 @@ def _write(path: Path, text: str) -> None:
 # session finds a folder that is not mounted yet. When the daemon does not come up, the login waits no longer
 # than JobRunningTimeoutSec; user@.service would be given up after 90 s.
 # With the usual folders the text is the same for all users, so that a package can ship it. Nothing in it may
-# imply NoNewPrivileges, as most of systemd's sandboxing does for a user's units: fusermount3 is setuid.
+# imply NoNewPrivileges, as most of systemd's sandboxing does for a user's units: fusermount3 is setuid. What
+# needs a mount namespace has no effect there or brings a user namespace, in which setuid means nothing.
+# No UMask: other users, or machines with other user numbers, may read the objects of a file:// cloud; what is
+# private is made so. No weights: programs in the mount wait for the daemon, and must not have more than it.
+# When memory runs out, programs go before the daemon, as others wait for it. A million files take it 175 MiB,
+# and the rest up to MemoryHigh is the kernel's copy of what it has read: the limit is for a daemon gone wild.
 
 
 SERVICE: Final = "hybrisfs.service"
@@ -174,6 +179,7 @@ _SERVICE_TEXT: Final = """\
 # Written by hybrisfs service install.
 [Unit]
 Description=HybrisFS, a folder over several clouds
+Documentation=man:hybrisfs(1) man:hybrisfs-service(1)
 Requires={socket}
 After={socket} dbus.socket
 DefaultDependencies=no
@@ -194,6 +200,9 @@ TimeoutStopSec=60
 WatchdogSec=180
 KillMode=mixed
 LimitCORE=0
+MemoryHigh=50%
+OOMScoreAdjust=100
+ManagedOOMPreference=avoid
 LogRateLimitIntervalSec=30
 LogRateLimitBurst=500
 
@@ -205,6 +214,7 @@ _SOCKET_TEXT: Final = """\
 # Written by hybrisfs service install.
 [Unit]
 Description=Control socket of HybrisFS
+Documentation=man:hybrisfs-service(1)
 
 [Socket]
 ListenStream={path}

@@ -112,10 +112,12 @@ def bind_socket(path: Path) -> socket.socket:
     return listener
 
 
-def connect_socket(path: Path) -> socket.socket:
-    """Return a socket connected to the one at `path`. Raises `OSError`."""
+def connect_socket(path: Path, within: float | None = None) -> socket.socket:
+    """Return a socket connected to the one at `path`; it waits for the other side for so many seconds at a
+    time. Raises `OSError`, also when *within* is given and too many others wait to be let in."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
+        connection.settimeout(within)
         _at(path, connection.connect)
     except BaseException:
         connection.close()

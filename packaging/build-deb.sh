@@ -2,9 +2,10 @@
 # Build hybrisfs_VERSION_ARCHITECTURE.deb from this checkout into the folder that is given as the argument, or dist/.
 #
 # The package holds the program and all libraries that it uses in a virtual environment, /usr/lib/hybrisfs, for the
-# Python of the distribution it is built on; the units for systemd, not enabled; completions for shells; man pages; and
-# what a desktop shows: menu entry, icons, extensions for file managers. Needs python3-venv and dpkg-dev, and PyPI;
-# where zfec comes compiled for no such machine, gcc and python3-dev, too.
+# Python of the distribution it is built on; the units for systemd, not enabled; completions for shells; man pages;
+# the user's documentation; and what a desktop shows: menu entry, its description, icons, extensions for file
+# managers. Needs python3-venv and dpkg-dev, and PyPI; where zfec comes compiled for no such machine, gcc and
+# python3-dev, too.
 #
 # The same commit, built on the same release of the same distribution, gives the same bytes: the libraries are
 # those of packaging/requirements.lock, checked by their hashes, and all times are SOURCE_DATE_EPOCH (seconds since
@@ -91,7 +92,7 @@ complete bash /usr/share/bash-completion/completions hybrisfs
 complete zsh /usr/share/zsh/vendor-completions _hybrisfs
 complete fish /usr/share/fish/vendor_completions.d hybrisfs.fish
 mkdir -p "$root/usr/share/man/man1"
-env PYTHONPATH="$site" "$work/builder/bin/python" "$checkout/packaging/man_pages.py" \
+"$root$prefix/bin/python3" -P "$checkout/packaging/man_pages.py" \
     "$root/usr/share/man/man1" "$version" "$(date -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%d)"
 gzip -9n "$root"/usr/share/man/man1/*
 ln -sfn ../../../bin/python3 "$root$prefix/bin/python3" # nothing in it is run here any more
@@ -100,6 +101,8 @@ desktop=$checkout/packaging/desktop
 icons=$root/usr/share/icons/hicolor/scalable
 mkdir -p "$icons/apps" "$icons/emblems" "$root/usr/share/applications"
 cp "$desktop/hybrisfs.desktop" "$root/usr/share/applications/"
+mkdir -p "$root/usr/share/metainfo"
+cp "$desktop"/*.metainfo.xml "$root/usr/share/metainfo/"
 cp "$desktop/hybrisfs.svg" "$icons/apps/"
 cp "$desktop"/emblem-*.svg "$icons/emblems/"
 for manager in nautilus nemo caja; do
@@ -109,15 +112,17 @@ done
 
 debian=$checkout/packaging/debian
 documents=$root/usr/share/doc/hybrisfs
-mkdir -p "$documents" "$root/usr/share/lintian/overrides" "$root/DEBIAN"
+mkdir -p "$documents/docs" "$root/usr/share/lintian/overrides" "$root/DEBIAN"
 cp "$debian/copyright" "$documents/copyright"
-gzip -9n <"$checkout/CHANGELOG.md" >"$documents/CHANGELOG.md.gz"
+cp "$checkout/README.md" "$checkout/SECURITY.md" "$documents/"
+cp "$checkout"/docs/*.md "$documents/docs/" # not docs/internals and docs/adr, which are for those who change the program
+gzip -9n <"$checkout/CHANGELOG.md" >"$documents/changelog.gz"
 "$python" "$checkout/packaging/sbom.py" "$version" "$site" "$work/wheels" >"$documents/hybrisfs.cdx.json"
 maintainer=$(sed -n 's/^Maintainer: //p' "$debian/control")
-gzip -9n >"$documents/changelog.gz" <<CHANGES
+gzip -9n >"$documents/changelog.Debian.gz" <<CHANGES
 hybrisfs ($version) unstable; urgency=medium
 
-  * Built from upstream; /usr/share/doc/hybrisfs/CHANGELOG.md.gz tells what changed.
+  * Built from upstream; changelog.gz beside this file tells what changed.
 
  -- $maintainer  $(date -R -d "@$SOURCE_DATE_EPOCH")
 CHANGES

@@ -65,6 +65,10 @@ def test_nothing_keeps_fusermount_from_becoming_root() -> None:
     assert "WatchdogSec=" in text
 
 
+def test_who_may_read_the_objects_of_a_folder_is_as_without_systemd() -> None:
+    assert "UMask" not in unit_texts(Home.below(Path("/x")))[SERVICE]
+
+
 def test_systemd_never_gives_up_either() -> None:
     text = unit_texts(Home.below(Path("/x")))[SERVICE]
     assert "Restart=on-failure\n" in text

@@ -329,7 +329,26 @@ def completed(line: str) -> list[str]:
         "COMP_WORDS": line,
         "COMP_CWORD": str(len(line.split()) - 1),
     }
-    return CliRunner(env=environment).invoke(program).stdout.splitlines()
+    said = CliRunner(env=environment).invoke(program)
+    assert said.stderr == ""
+    return [line for line in said.stdout.splitlines() if line]
+
+
+def completed_by_bash(home: Home, *words: str) -> list[str]:
+    """What bash makes of it, when so many words stand on the line as they were typed."""
+    script = (
+        'eval "$(_HYBRISFS_COMPLETE=bash_source hybrisfs)"; COMP_WORDS=("$@") COMP_CWORD=$(($# - 1));'
+        '_hybrisfs_completion hybrisfs; printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", script, "bash", *words],
+        env={**home.environment(), "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return done.stdout.splitlines()
 
 
 @pytest.fixture
@@ -361,19 +380,7 @@ def test_what_is_unmounted_is_a_volume_or_a_folder(named: None) -> None:
 
 
 def test_bash_completes_the_names_of_volumes(named: None, home: Home) -> None:
-    script = (
-        'eval "$(_HYBRISFS_COMPLETE=bash_source hybrisfs)"; COMP_WORDS=(hybrisfs status ph) COMP_CWORD=2;'
-        '_hybrisfs_completion hybrisfs; echo "${COMPREPLY[@]}"'
-    )
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-c", script],
-        env={**home.environment(), "PATH": path},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.stdout.split() == ["phone", "photos"]
+    assert completed_by_bash(home, "hybrisfs", "status", "ph") == ["phone", "photos"]
 
 
 def test_passphrases_that_a_command_reads_get_into_no_core_dump(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from cli.main import program
+from tests.cli.test_program import every_command
 from tests.system.deadline import until
 from tests.system.device import REPOSITORY
 from tests.system.machine import ROOT, Machine
@@ -109,6 +111,9 @@ def test_install_use_kill_stop_remove(machine: Machine) -> None:
     assert machine.as_alice("cat HybrisFS/letter") == "kept\n"
 
     first = pid_of_service(machine)
+    assert machine.as_alice(f"cat /proc/{first}/oom_score_adj") == "100\n", "programs go before it"
+    limit = machine.as_alice("systemctl --user show --property MemoryHigh --value hybrisfs.service")
+    assert 2 * int(limit) <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     machine.as_alice(f"kill -9 {first}")
     until(lambda: machine.alice_can("cat HybrisFS/letter"), "the mount to be back", 120)
     assert pid_of_service(machine) not in ("0", first)
@@ -144,6 +149,48 @@ def test_whoever_builds_it_gets_the_same_bytes(package: Path, tmp_path: Path) ->
     again = build(checkout, output, TMPDIR=str(work), TZ="Asia/Tokyo", LC_ALL="C", PYTHONHASHSEED="7")
     assert filecmp.cmp(package, again, shallow=False)
     assert list(work.iterdir()) == []
+
+
+def shipped() -> set[str]:
+    """The files that the package has beside /usr/lib/hybrisfs, and links, below /usr."""
+    desktop = REPOSITORY / "packaging" / "desktop"
+    icons = "share/icons/hicolor/scalable"
+    [metainfo] = desktop.glob("*.metainfo.xml")
+    commands = every_command(program)
+    groups = {command[:length] for command in commands for length in range(len(command))}
+    pages = {"-".join(("hybrisfs", *command)) for command in (*commands, *groups)}
+    documents = (
+        "README.md",
+        "SECURITY.md",
+        "changelog.gz",
+        "changelog.Debian.gz",
+        "copyright",
+        "hybrisfs.cdx.json",
+    )
+    return {
+        "bin/hybrisfs",
+        "lib/systemd/user/hybrisfs.service",
+        "lib/systemd/user/hybrisfs.socket",
+        "share/applications/hybrisfs.desktop",
+        "share/bash-completion/completions/hybrisfs",
+        "share/fish/vendor_completions.d/hybrisfs.fish",
+        "share/zsh/vendor-completions/_hybrisfs",
+        "share/lintian/overrides/hybrisfs",
+        f"share/metainfo/{metainfo.name}",
+        f"{icons}/apps/hybrisfs.svg",
+        *(f"{icons}/emblems/{path.name}" for path in desktop.glob("emblem-*.svg")),
+        *(f"share/{one}-python/extensions/hybrisfs.py" for one in ("nautilus", "nemo", "caja")),
+        *(f"share/man/man1/{page}.1.gz" for page in pages),
+        *(f"share/doc/hybrisfs/{name}" for name in documents),
+        *(f"share/doc/hybrisfs/docs/{path.name}" for path in (REPOSITORY / "docs").glob("*.md")),
+    }
+
+
+def test_what_is_in_it(package: Path) -> None:
+    unpack = subprocess.Popen(["dpkg-deb", "--fsys-tarfile", package], stdout=subprocess.PIPE)
+    with unpack, tarfile.open(fileobj=unpack.stdout, mode="r|") as files:
+        names = {entry.name.removeprefix("./usr/") for entry in files if not entry.isdir()}
+    assert {name for name in names if not name.startswith("lib/hybrisfs/")} == shipped()
 
 
 def test_it_lists_the_libraries_in_it_which_are_those_of_the_lock_file(package: Path) -> None:
