@@ -20,7 +20,18 @@ from hybrisfs.client import Client
 from hybrisfs.client import UsageError as HybrisUsageError
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_SECTIONS: Final = ("overview", "clouds", "transfers", "devices", "files", "kv", "conflicts", "cost", "log")
+_SECTIONS: Final = (
+    "overview",
+    "clouds",
+    "transfers",
+    "devices",
+    "files",
+    "kv",
+    "conflicts",
+    "cost",
+    "settings",
+    "events",
+)
 
 
 @click.command(

@@ -8,8 +8,8 @@ const TONES = { trouble: "wary", over: "good", news: "quiet" };
 const WORDS = { trouble: "trouble", over: "over", news: "news" };
 
 export const events = {
-  id: "log",
-  title: "Log",
+  id: "events",
+  title: "Events",
   needs: () => [{ name: "events", every: 3 }],
   view(app) {
     const known = app.data.events;
@@ -40,7 +40,7 @@ export function lately(app) {
   if (!found.length) return null;
   return card(
     "Lately",
-    { wide: true, aside: h("a", { href: "#log" }, "All") },
+    { wide: true, aside: h("a", { href: "#events" }, "All") },
     h("ol", { class: "log" }, found.map(line)),
   );
 }

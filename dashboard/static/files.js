@@ -193,18 +193,20 @@ function keeping(app, place, one, path) {
   if (one.pinned === "yes")
     return button("Unpin", () => done("unpin", `${one.name} may leave this machine when room is needed.`), {
       label: `Unpin ${one.name}`,
-      title: "Is always kept here; let it go when room is needed",
+      title: "Is always kept on this machine; let it go when room is needed",
     });
   const free = one.kind === "folder" || one.state === "durable";
   return [
     one.pinned === "inherited"
-      ? badge("quiet", "kept", "A folder above it is always kept here")
-      : button("Always keep", () => done("pin", `${one.name} is always kept on this machine.`), {
-          label: `Always keep ${one.name} on this machine`,
+      ? badge("quiet", "pinned", "A folder above it is pinned: always kept on this machine")
+      : button("Pin", () => done("pin", `${one.name} is always kept on this machine.`), {
+          label: `Pin ${one.name}`,
+          title: "Always keep it on this machine",
         }),
     free && one.pinned === "no"
-      ? button("Free space", () => done("evict", `${one.name} is fetched again when it is opened.`), {
-          label: `Free the space of ${one.name}`,
+      ? button("Evict", () => done("evict", `${one.name} is fetched again when it is opened.`), {
+          label: `Evict ${one.name}`,
+          title: "Free the room that it takes on this disk; the clouds keep it",
         })
       : null,
   ];

@@ -222,7 +222,7 @@ function storageCard(volume) {
       ["Where", volume.mountpoint ?? "not mounted"],
       pinned?.files
         ? [
-            "Always kept here",
+            "Pinned",
             `${count(pinned.files, "file")}, ${size(pinned.bytes)}${pinned.missing_bytes ? `, ${size(pinned.missing_bytes)} still to come` : ""}`,
           ]
         : null,

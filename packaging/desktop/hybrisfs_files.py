@@ -234,9 +234,9 @@ class HybrisFS(GObject.GObject, Manager.InfoProvider, Manager.MenuProvider):
 
 def _entries(paths, has_versions):
     """The name, the label and the command of each entry of the menu."""
-    yield "Pin", "Keep on this machine", ("hybrisfs", "pin", "--", *paths)
-    yield "Unpin", "Do not keep on this machine", ("hybrisfs", "unpin", "--", *paths)
-    yield "Evict", "Free the disk", ("hybrisfs", "evict", "--", *paths)
+    yield "Pin", "Pin: always keep on this machine", ("hybrisfs", "pin", "--", *paths)
+    yield "Unpin", "Unpin", ("hybrisfs", "unpin", "--", *paths)
+    yield "Evict", "Evict: free its room on this disk", ("hybrisfs", "evict", "--", *paths)
     if has_versions:
         yield "Versions", "Versions ...", ("hybrisfs", "ui", "--", *paths)
     yield "Conflicts", "Conflicts ...", ("hybrisfs", "ui", "--section", "conflicts", "--", paths[0])

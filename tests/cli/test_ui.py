@@ -44,7 +44,7 @@ def wanted(run: Run, *words: str) -> dict[str, str]:
 
 def test_without_a_path_it_begins_at_the_beginning(mnt: Path, run: Run) -> None:
     assert wanted(run) == {}
-    assert wanted(run, "--section", "log") == {"section": "log"}
+    assert wanted(run, "--section", "events") == {"section": "events"}
 
 
 def test_it_leads_to_a_volume_mounted_or_not(mnt: Path, run: Run, volumes: FakeVolumes) -> None:

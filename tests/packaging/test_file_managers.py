@@ -212,7 +212,7 @@ def test_a_daemon_that_answers_nothing_holds_nobody_up(extension: Any, place: Pa
             FakeFile(place / str(number)).show(provider)
         assert len(FakeLocation.asked) == 2, "of GIO's few threads it takes no more"
         [item] = provider.get_file_items([FakeFile(place / "7")])
-    assert [entry.label for entry in item.menu.items][:1] == ["Keep on this machine"]
+    assert [entry.label for entry in item.menu.items][:1] == ["Pin: always keep on this machine"]
 
 
 def test_a_file_whose_state_has_changed_is_given_another_emblem(extension: Any, place: Path) -> None:

@@ -39,7 +39,7 @@ _SECTIONS = (
     "conflicts",
     "cost",
     "settings",
-    "log",
+    "events",
 )
 _SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 _BROKEN_NAMES = """() => {
@@ -163,7 +163,7 @@ def test_the_keyboard_reaches_everything(opened: Opened) -> None:
     for _ in range(60):
         page.keyboard.press("Tab")
         reached.add(page.evaluate("document.activeElement.textContent"))
-    assert {"Overview", "Clouds", "Transfers", "Files", "Cost", "Log"} <= reached
+    assert {"Overview", "Clouds", "Transfers", "Files", "Cost", "Events"} <= reached
     assert "Pause" in reached
 
 
@@ -221,15 +221,13 @@ def test_folders_are_browsed_and_files_kept(opened: Opened, machines: Pair) -> N
     show(page, "files")
     page.locator("table.files").get_by_role("button", name="Photos", exact=True).click()
     expect(page.locator("table.files").get_by_text("holiday", exact=True)).to_be_visible(timeout=PATIENCE)
-    page.get_by_role("button", name="Always keep one.jpg on this machine").click()
+    page.get_by_role("button", name="Pin one.jpg").click()
     expect(page.get_by_role("button", name="Unpin one.jpg")).to_be_visible(timeout=PATIENCE)
     assert [one["inside"] for one in json.loads(machines.here.run("pin", "--json"))["pins"]] == [
         "Photos/one.jpg"
     ]
     page.get_by_role("button", name="Unpin one.jpg").click()
-    expect(page.get_by_role("button", name="Always keep one.jpg on this machine")).to_be_visible(
-        timeout=PATIENCE
-    )
+    expect(page.get_by_role("button", name="Pin one.jpg")).to_be_visible(timeout=PATIENCE)
     page.get_by_role("button", name="vol", exact=True).click()
     expect(page.locator("table.files").get_by_role("button", name="notes.txt", exact=True)).to_be_visible()
     assert opened.complaints == []
