@@ -153,6 +153,7 @@ MACHINES = {
 OF_MACHINES = ("__future__", "abc", "collections", "dataclasses", "enum", "sync", "typing")
 
 READS_THE_ENVIRONMENT = {
+    "cli.merge_tool",  # which names the program of a person, and is handed on to it
     "hybrisfs.home",
     "hybrisfs.fuse.mounting",  # hands it on to fusermount3
 }
