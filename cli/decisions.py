@@ -101,7 +101,7 @@ def keep_all(path: str, name: str | None) -> None:
 @conflicts.command(
     epilog="\b\nExamples:\n  hybrisfs conflicts merge notes.txt --dry-run\n"
     "  hybrisfs conflicts merge notes.txt --tool meld\n"
-    "  hybrisfs conflicts merge notes.txt --tool 'code --wait --merge $LOCAL $REMOTE $BASE $MERGED'"
+    "  hybrisfs conflicts merge a.txt --tool 'diffuse $LOCAL $MERGED $REMOTE'"
 )
 @click.argument("path", shell_complete=complete_files)
 @click.option("--tool", metavar="COMMAND", help="The program for what you have to decide.")

@@ -1,9 +1,9 @@
 """The version of a file that all of its conflicting versions come from, for a three-way merge.
 
-What each has changed since then is told apart by it. A version that is older than need be makes more of the
-changes meet, but loses none of them. A newer one takes for taken away what a program never had. That a device
-had seen a version is therefore not enough: what a program writes is signed a moment later, after updates that
-the program did not know. A file comes from a version
+A merge finds by it what each has changed. A version that is older than need be makes more of the changes
+meet, but loses none of them. With a newer one, what a program never had looks as if the program had taken it
+away. So it is not enough that a device had seen a version: what a program writes is signed a moment later,
+after updates that the program did not know. A file comes from a version
 
 * that is an earlier content of the same node, and that the update which wrote the content had seen: what a
   program writes to a node that has another content by then is split off (`merge.resolution`);
