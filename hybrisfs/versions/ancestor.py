@@ -59,12 +59,8 @@ def version_before(
     such a value can be read here."""
     past = _Past(db, folders, name)
     origins = [past.origins(side) for side in sides]
-    values = {one.content.value for one in sides}
-    common = [
-        one
-        for one in sorted(set(origins[0]).intersection(*origins[1:]))
-        if one.value not in values and is_usable(one.value)
-    ]
+    common = sorted(set(origins[0]).intersection(*origins[1:]))
+    common = [one for one in common if is_usable(one.value)]
     certain = [one for one in common if all(found[one] for found in origins)]
     if certain:
         last = certain[-1]

@@ -210,6 +210,18 @@ def test_the_base_is_the_last_version_that_all_come_from(fleet: Fleet) -> None:
     assert settled(fleet) == {PATH: BOTH + b"more\n"}
 
 
+@pytest.mark.parametrize("save", SAVES)
+def test_one_who_has_taken_a_change_back_has_changed_nothing(fleet: Fleet, save: Save) -> None:
+    begun(fleet)
+    save(fleet[0], ADAS)
+    fleet[0].sign()
+    save(fleet[0], BEFORE)
+    in_place(fleet[1], BOBS)
+    fleet.meet()
+    merge(fleet[1])
+    assert settled(fleet) == {PATH: BOBS}
+
+
 # -- what is for a person ------------------------------------------------------------------------
 
 
@@ -286,6 +298,16 @@ def test_what_was_received_since_the_own_last_update_is_not_certainly_known(flee
     assert settled(fleet) == {PATH: BOTH}
 
 
+def test_files_that_both_have_made_where_one_was_removed(fleet: Fleet) -> None:
+    begun(fleet)
+    fleet[0].remove(PATH)
+    fleet.meet()
+    in_place(fleet[0], ADAS)
+    in_place(fleet[1], BOBS)
+    fleet.meet()
+    assert refused(fleet, "not known").base is None
+
+
 def test_an_older_version_that_is_not_kept(fleet: Fleet) -> None:
     begun(fleet)
     in_place(fleet[0], ADAS)
@@ -340,6 +362,23 @@ def test_where_there_is_no_conflict(fleet: Fleet, path: str) -> None:
 
 
 # -- what happens between looking and deciding ---------------------------------------------------
+
+
+def test_what_was_written_a_moment_ago_is_signed_first(fleet: Fleet) -> None:
+    """So that it is an earlier version afterwards."""
+    begun(fleet)
+    in_place(fleet[0], ADAS)
+    by_rename(fleet[1], BOBS)
+    fleet.meet()
+    place = merging(fleet[0]).compare(PATH).places[0]
+    latest = fleet[0].read(place) + b"a moment ago\n"
+    fleet[0].write(place, latest)
+    fs = fleet[0].rig.fs
+    late = Merging(fs, Conflicts(fs), fleet[0].rig.fetcher, lambda _: False, lambda _: False)
+    with pytest.raises(HybrisError, match="could not be signed in time"):
+        late.compare(PATH)
+    merge(fleet[0])
+    assert latest in earlier(fleet[0])
 
 
 @pytest.mark.parametrize("which", [0, 1])
