@@ -51,7 +51,7 @@ def kept(merged: Path) -> Path:
 
 def difference(before: Path, after: Path, name: str) -> Iterator[str]:
     """The lines of a unified diff between two texts, for a terminal."""
-    old, new = (path.read_bytes().decode().split("\n") for path in (before, after))
+    old, new = (path.read_bytes().decode().removesuffix("\n").split("\n") for path in (before, after))
     lines = difflib.unified_diff(old, new, shown(name), f"{shown(name)} (merged)", lineterm="")
     for line in lines:
         yield clean(line)

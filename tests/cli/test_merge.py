@@ -72,13 +72,12 @@ def test_a_dry_run_shows_what_would_change(merging: FakeMerging, run: Run) -> No
     assert done.stdout.splitlines() == [
         f"--- {PATH}",
         f"+++ {PATH} (merged)",
-        "@@ -1,5 +1,5 @@",
+        "@@ -1,4 +1,4 @@",
         " ada's",
         " two",
         " three",
         "-four",
         "+bob's \\e[2J",
-        " ",
     ]
     assert merging.settled == []
 
