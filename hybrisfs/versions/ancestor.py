@@ -11,8 +11,8 @@ after updates that the program did not know. A file comes from a version
   which the file comes: so programs save, by another file in its place. This update had seen it. That the
   program had, too, is *certain* when the update before on the same branch had seen it.
 
-The version before is the last from which all come for certain, or else the first that is known from which all
-come. There is none when that is not one version: devices have merged already, in two ways.
+The version before is the last from which all come for certain; there is none when several are, as devices
+have merged already, in two ways. When none is certain, it is the first that is known from which all come.
 """
 
 from __future__ import annotations
@@ -66,11 +66,7 @@ def version_before(
         last = certain[-1]
         is_one = all(past.depends(last.stamp, one.stamp) for one in certain)
         return last.value if is_one else None
-    if common:
-        first = common[0]
-        is_one = all(past.depends(one.stamp, first.stamp) for one in common)
-        return first.value if is_one else None
-    return None
+    return common[0].value if common else None
 
 
 class _Past:

@@ -317,6 +317,14 @@ def test_an_older_version_that_is_not_kept(fleet: Fleet) -> None:
     refused(fleet, "not known")
 
 
+def test_an_older_version_that_is_too_large(fleet: Fleet) -> None:
+    begun(fleet, b"line\n" * (1 << 20))
+    in_place(fleet[0], ADAS)
+    in_place(fleet[1], BOBS)
+    fleet.meet()
+    assert refused(fleet, "not known").base is None
+
+
 def test_merges_of_the_same_versions_that_differ(fleet: Fleet) -> None:
     """Each comes from both, so that neither version is the one before."""
     begun(fleet)
