@@ -9,12 +9,15 @@ from collections.abc import Iterator
 import click
 
 from cli.arguments import complete_conflicts, mounted_place, volume_option
+from cli.merge_tool import beside, changed_by_tool, difference, kept
 from cli.output import columns, count, json_option, show, shown, size
 from hybrisfs.api.decisions import (
     Conflicts,
+    ConflictsCompareRequest,
     ConflictsKeepAllRequest,
     ConflictsKeepRequest,
     ConflictsListRequest,
+    ConflictsSettleRequest,
     Deletions,
     DeletionsAcceptRequest,
     DeletionsListRequest,
@@ -44,7 +47,7 @@ def _listed_conflicts(facts: Conflicts) -> Iterator[str]:
     if not found and not facts.keys and not facts.moved:
         yield "There are no conflicts."
     if found:
-        yield f"{count(len(found), 'conflict')}; hybrisfs conflicts keep PATH settles one."
+        yield f"{count(len(found), 'conflict')}; hybrisfs conflicts merge PATH or keep PATH settles one."
         rows = [["VERSION", "OF", "MODIFIED", "SIZE"]]
         rows += [[shown(one.path), shown(one.of), one.modified, size(one.size)] for one in found]
         yield from columns(rows, indent="")
@@ -93,6 +96,56 @@ def keep_all(path: str, name: str | None) -> None:
         volume, place = _what(client, path, name)
         client.call(ConflictsKeepAllRequest(name=volume, path=place))
     click.echo(f"All versions of {shown(path)} are files of their own now.")
+
+
+@conflicts.command(
+    epilog="\b\nExamples:\n  hybrisfs conflicts merge notes.txt --dry-run\n"
+    "  hybrisfs conflicts merge notes.txt --tool meld\n"
+    "  hybrisfs conflicts merge a.txt --tool 'diffuse $LOCAL $MERGED $REMOTE'"
+)
+@click.argument("path", shell_complete=complete_conflicts)
+@click.option("--tool", metavar="COMMAND", help="The program for what you have to decide.")
+@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@volume_option
+def merge(path: str, tool: str | None, dry_run: bool, name: str | None) -> None:
+    """Make one file of the versions of PATH, with the changes of all.
+
+    Texts whose changes are in different places are merged at once, and lists that got something at their
+    end. Else a program opens, where you decide: COMMAND, or that of $HYBRISFS_MERGE_TOOL, or meld, kdiff3 or
+    vimdiff. It gets the files LOCAL BASE REMOTE MERGED, or those of $LOCAL and so on that COMMAND names. What
+    it leaves in MERGED is taken when it ends without an error.
+
+    Nothing is lost: each version is in versions list afterwards.
+    """
+    with beside() as folder:
+        with Client.connect() as client:
+            volume, place = _what(client, path, name)
+            found = client.call(ConflictsCompareRequest(name=volume, path=place, into=str(folder)))
+        merged = folder / "merged"
+        if dry_run and found.merged:
+            for line in difference(folder / "0", merged, found.path):
+                click.echo(line)
+            return
+        if dry_run:
+            raise click.ClickException(f"{shown(found.path)} is not merged without you: {found.why}")
+        if not found.merged:
+            merged = changed_by_tool(folder, found, tool)
+        settled = False
+        try:
+            with Client.connect() as client:
+                client.call(
+                    ConflictsSettleRequest(
+                        name=found.name, path=found.path, mark=found.mark, source=str(merged)
+                    )
+                )
+            settled = True
+        finally:
+            if not (settled or found.merged):
+                click.echo(f"What you have merged is in {shown(str(kept(merged)))}.", err=True)
+    click.echo(
+        f"Merged {count(len(found.versions), 'version')} of {shown(found.path)}. "
+        "hybrisfs versions list shows what each of them was."
+    )
 
 
 def _what(client: Client, path: str, name: str | None) -> tuple[str | None, str]:

@@ -46,7 +46,12 @@ _SECTIONS: Final = (
     help="Which volume to show first, instead of PATH.",
     shell_complete=complete_volumes,
 )
-@click.option("--section", type=click.Choice(_SECTIONS), help="What to show first.")
+@click.option(
+    "--section",
+    type=click.Choice(_SECTIONS),
+    metavar="SECTION",
+    help=f"What to show first: {', '.join(_SECTIONS[:-1])} or {_SECTIONS[-1]}.",
+)
 @click.option("--no-browser", is_flag=True, help="Only print the link that opens the page.")
 @json_option
 def ui(path: str | None, name: str | None, section: str | None, no_browser: bool, as_json: bool) -> int:

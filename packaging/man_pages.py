@@ -31,6 +31,8 @@ OWN_VARIABLES = {
     "PATH": "Where fusermount3 and rclone are looked for; fusermount3 also in /usr/local/bin and /usr/bin.",
     "DISPLAY, WAYLAND_DISPLAY": "When one is set, hybrisfs ui opens the page in a browser.",
     "BROWSER": "The browser that hybrisfs ui opens.",
+    "HYBRISFS_MERGE_TOOL": "The program for versions that hybrisfs conflicts merge cannot merge by itself.",
+    "LOCAL, BASE, REMOTE, MERGED": "Set by hybrisfs conflicts merge for that program: paths of files.",
     "NO_COLOR": "Bars of progress have no colours.",
     "TMPDIR": "Where small temporary files are made.",
     "DBUS_SESSION_BUS_ADDRESS": "The bus for notifications, by default that of the user in XDG_RUNTIME_DIR.",

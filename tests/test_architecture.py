@@ -170,6 +170,7 @@ OF_MACHINES = ("__future__", "abc", "collections", "dataclasses", "enum", "sync"
 
 READS_THE_ENVIRONMENT = {
     "cli.main",  # NO_COLOR, which is about the terminal
+    "cli.merge_tool",  # which names the program of a person, and is handed on to it
     "hybrisfs.home",
     "hybrisfs.fuse.mounting",  # hands it on to fusermount3
 }

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from hybrisfs.api.request import Named, Record, Request, Text
 
 __all__ = [
+    "LARGEST_COMPARED",
+    "ComparedVersions",
     "Conflict",
     "Conflicts",
+    "ConflictsCompareRequest",
     "ConflictsKeepAllRequest",
     "ConflictsKeepRequest",
     "ConflictsListRequest",
+    "ConflictsSettleRequest",
     "Deletion",
     "Deletions",
     "DeletionsAcceptRequest",
@@ -19,6 +23,10 @@ __all__ = [
     "DeletionsUndoRequest",
     "MovedContainer",
 ]
+
+
+LARGEST_COMPARED: Final = 16 << 20
+"""Bytes of a version that is compared, and of what takes the place of the versions."""
 
 
 class Conflict(Record):
@@ -98,6 +106,51 @@ class ConflictsKeepAllRequest(Request[Named], kw_only=True):
 
     name: Text | None = None
     path: Text
+
+
+class ComparedVersions(Record):
+    """The versions of a file that are in conflict. The daemon has written them to the files 0, 1, ... of a
+    folder, what they come from to `base`, and what becomes of them to `merged`."""
+
+    name: str
+    """Of the volume."""
+    path: str
+    """Of the file, relative to the root of the volume."""
+    versions: list[str]
+    """Where each version is, that which has the name first."""
+    base: bool
+    """Whether it is known what they come from."""
+    merged: bool
+    """Whether the changes are in different places, so that a program can merge them."""
+    why: str
+    """Why not, as a part of a sentence."""
+    mark: str
+    """For `ConflictsSettleRequest`: what was compared."""
+
+
+class ConflictsCompareRequest(Request[ComparedVersions], kw_only=True):
+    """Write the versions of a file that are in conflict to a folder."""
+
+    command: ClassVar = "conflicts compare"
+
+    name: Text | None = None
+    path: Text
+    into: Text
+    """An absolute path of a folder, which is empty."""
+
+
+class ConflictsSettleRequest(Request[Named], kw_only=True):
+    """Let the content of a file on this machine be the only version, if there are no others than those that
+    were compared."""
+
+    command: ClassVar = "conflicts settle"
+
+    name: Text | None = None
+    path: Text
+    mark: Text
+    """Of `ComparedVersions`."""
+    source: Text
+    """An absolute path of a regular file."""
 
 
 class Deletion(Record):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath
 from typing import Final, NamedTuple
@@ -14,6 +15,7 @@ from hybrisfs.api.request import Handler, Moved, Named, extended
 from hybrisfs.daemon.interfaces import ContentControl, LabelControl, OpenVolume
 from hybrisfs.daemon.slots import Slots
 from hybrisfs.errors import UsageError
+from hybrisfs.shown import shown
 
 __all__ = [
     "BrowsingCommands",
@@ -290,6 +292,9 @@ class VersionCommands:
 # -- the daemon's commands about what waits for a person: conflicts, and deletions in mass --------------
 
 
+_NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
 class DecisionCommands:
     """Passes on what is asked, and what a person has decided."""
 
@@ -304,6 +309,8 @@ class DecisionCommands:
                 decisions.ConflictsKeepAllRequest.answered_by(
                     lambda asked: self._settle(asked.name, asked.path, keep_all=True)
                 ),
+                decisions.ConflictsCompareRequest.answered_by(self._compare),
+                decisions.ConflictsSettleRequest.answered_by(self._settle_merged),
                 decisions.DeletionsListRequest.answered_by(self._deletions),
                 decisions.DeletionsAcceptRequest.answered_by(
                     lambda asked: self._decide(asked.name, asked.id, undo=False)
@@ -327,6 +334,40 @@ class DecisionCommands:
     def _settle(self, name: str | None, path: str, *, keep_all: bool) -> Named:
         volume = self._slots.get(name).open()
         volume.settle_conflict(path, keep_all=keep_all)
+        return Named(volume.name)
+
+    def _compare(self, asked: decisions.ConflictsCompareRequest) -> decisions.ComparedVersions:
+        volume = self._slots.get(asked.name).open()
+        found = volume.merging.compare(asked.path)
+        files = {str(number): content for number, content in enumerate(found.contents)}
+        files |= {} if found.base is None else {"base": found.base}
+        files |= {} if found.merge.content is None else {"merged": found.merge.content}
+        for name, content in files.items():
+            descriptor = os.open(Path(asked.into) / name, _NEW_FILE, 0o600)
+            with open(descriptor, "wb") as file:
+                file.write(content)
+        return decisions.ComparedVersions(
+            name=volume.name,
+            path=found.path,
+            versions=list(found.places),
+            base=found.base is not None,
+            merged=found.merge.content is not None,
+            why=found.merge.why,
+            mark=found.mark,
+        )
+
+    def _settle_merged(self, asked: decisions.ConflictsSettleRequest) -> Named:
+        volume = self._slots.get(asked.name).open()
+        descriptor = os.open(asked.source, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise UsageError(f"{shown(asked.source)} is no regular file")
+            content = file.read(decisions.LARGEST_COMPARED + 1)
+        if len(content) > decisions.LARGEST_COMPARED:
+            raise UsageError(
+                "the merged file is too large", f"it has more than {decisions.LARGEST_COMPARED >> 20} MiB"
+            )
+        volume.merging.settle(asked.path, asked.mark, content)
         return Named(volume.name)
 
     def _deletions(self, asked: decisions.DeletionsListRequest) -> decisions.Deletions:

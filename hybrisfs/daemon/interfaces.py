@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # what a daemon needs only for some commands takes long to im
     from hybrisfs.kv.migrate import Moved
     from hybrisfs.kv.salvage import Orphans, Salvaged
     from hybrisfs.pairing.exchange import Dialogue
+    from hybrisfs.volume.merging import Compared
 
 __all__ = [
     "Browsing",
@@ -162,6 +163,13 @@ class CloudControl(Protocol):
     def wait_rewritten(
         self, timeout: float | None, progress: Callable[[int, int], None]
     ) -> tuple[bool, str]: ...
+
+
+class MergeControl(Protocol):
+    """Merging of versions that are in conflict. Paths are relative to the root of the volume."""
+
+    def compare(self, path: str) -> Compared: ...
+    def settle(self, path: str, mark: str, content: bytes) -> None: ...
 
 
 class Browsing(Protocol):
@@ -293,6 +301,8 @@ class OpenVolume(Protocol):
     def labels(self) -> LabelControl: ...
     @property
     def browsing(self) -> Browsing: ...
+    @property
+    def merging(self) -> MergeControl: ...
     @property
     def maintenance(self) -> MaintenanceControl: ...
     @property

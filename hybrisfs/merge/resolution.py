@@ -27,7 +27,7 @@ from hybrisfs.tree.inodes import Inode, Intent
 from hybrisfs.tree.names import RENAME_EXCHANGE
 from hybrisfs.tree.unseen import Change
 
-__all__ = ["ConflictResolution", "Sparing"]
+__all__ = ["ConflictResolution", "Sparing", "node_shown", "signed_content"]
 
 
 class ConflictResolution:
@@ -126,6 +126,24 @@ class ConflictResolution:
             fs.inodes.disturbed.add((tx.places.parent_of(inode.ino), name))
 
 
+def node_shown(tx: Transaction, inode: Inode) -> bytes:
+    """The node that a file is, or is a version of."""
+    if not inode.is_conflict_copy:
+        return inode.id
+    original = tx.conflicts.original(inode.ino)
+    assert original is not None
+    return original
+
+
+def signed_content(tx: Transaction, inode: Inode) -> Value | None:
+    """The signed content that a file shows, or that the version of one shows."""
+    node = node_shown(tx, inode)
+    values = tx.registers.values(content_key(node))
+    if not inode.is_conflict_copy:
+        return winner(values)
+    return winner([one for one in values if copy_id(node, one.value) == inode.id])
+
+
 # -- what programs do to files that other devices have changed under their eyes (`tree.unseen`) ---------
 # It is done to what the program could know, as it would have been had the program come first: the two changes
 # are concurrent then, and both are kept. A file that loses its name to another one stands beside it under a
@@ -203,32 +221,16 @@ class Sparing:
     def _author_of(self, tx: Transaction, inode: Inode, slot: int) -> Author:
         """The device that gave the file its name, or that wrote the version."""
         if inode.is_conflict_copy:
-            version = self._content_of(tx, inode)
+            version = signed_content(tx, inode)
             stamp = version.stamp if version is not None else None
         else:
             standing = standing_place(tx.registers.values(place_key(inode.id, slot)))
             stamp = standing[0] if standing is not None else None
         return LogOrigins(tx).myself() if stamp is None else LogOrigins(tx).author(stamp)
 
-    def _content_of(self, tx: Transaction, inode: Inode) -> Value | None:
-        """The signed content that a file shows, or that the version of one shows."""
-        node = self._node_of(tx, inode)
-        values = tx.registers.values(content_key(node))
-        if not inode.is_conflict_copy:
-            return winner(values)
-        return winner([one for one in values if copy_id(node, one.value) == inode.id])
-
-    def _node_of(self, tx: Transaction, inode: Inode) -> bytes:
-        """The node that it is, or is a version of."""
-        if not inode.is_conflict_copy:
-            return inode.id
-        original = tx.conflicts.original(inode.ino)
-        assert original is not None
-        return original
-
     def _copy_beside(self, tx: Transaction, inode: Inode) -> None:
         """Make a file of the signed content of this one, which has a name."""
-        content = self._content_of(tx, inode)
+        content = signed_content(tx, inode)
         if content is None:
             return
         fs = self._fs
@@ -238,7 +240,7 @@ class Sparing:
         copy = self._nodes.make(tx, fs.inodes.new_id(inode.mode), fs.attributes.record(tx, inode))
         fs.received.show(tx, copy, content.value)
         shown = begin_beside(
-            tx, fs, copy, parent, wanted, LogOrigins(tx).author(content.stamp), self._node_of(tx, inode)
+            tx, fs, copy, parent, wanted, LogOrigins(tx).author(content.stamp), node_shown(tx, inode)
         )
         fs.flush(tx)
         self._fs.shown([Change(parent, shown), Change(parent)])

@@ -25,6 +25,7 @@ __all__ = [
     "UpdateName",
     "body_of",
     "branches",
+    "clock_before",
     "count_bare_updates",
     "count_by_branch",
     "count_updates",
@@ -145,6 +146,12 @@ def vector_of(db: Reader, branch: bytes, clock: int) -> VersionVector | None:
     """The vector of all that an update depends on; None of one that is not stored. Raises DecodeError."""
     row = db.execute("SELECT vector FROM log WHERE branch = ? AND clock = ?", (branch, clock)).fetchone()
     return None if row is None else VersionVector.decode(row[0])
+
+
+def clock_before(db: Reader, clock: int, branch: bytes) -> int | None:
+    """The clock of the update before this one on its branch; None when none is stored."""
+    row = db.execute("SELECT max(clock) FROM log WHERE branch = ? AND clock < ?", (branch, clock)).fetchone()
+    return None if row is None else row[0]
 
 
 def signer_of(db: Reader, branch: bytes, clock: int) -> Signer | None:

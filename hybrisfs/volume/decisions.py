@@ -122,6 +122,15 @@ class Conflicts:
                     self._fs.rename(tx, one.parent, aside, one.parent, one.name, 0)
             self._fs.shown([Change(one.parent, one.name) for one in group])
 
+    def beside(self, tx: Transaction, path: str) -> list[Conflict]:
+        """All that stands beside one name: the one at *path*, or the one that what is there wants. Raises
+        UsageError when there is no conflict."""
+        return self._group(tx, path)[0]
+
+    def path(self, tx: Transaction, parent: int, name: bytes) -> str:
+        """The path of a name in a directory, below the root."""
+        return os.fsdecode(self._path(tx, parent) + name)
+
     def _group(self, tx: Transaction, path: str) -> tuple[list[Conflict], Conflict | None]:
         """All that stands beside one name, and the one of them at *path*; None when *path* is the name
         itself."""

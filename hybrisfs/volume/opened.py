@@ -91,7 +91,7 @@ class Opened:
         self.recovery, self._cloud_set, self.clouds = control.kits, control.cloud_set, control.clouds
         self._fsck, self.mirrors = control.fsck, control.mirrors
         self.content, self.labels, self.browsing = control.content, control.labels, control.browsing
-        self.conflict_table = control.conflicts
+        self.conflict_table, self.merging = control.conflicts, control.merging
         self.settings.changed.listen(self._adopt)
         self._threads = self._start(publishing, reading)
 

@@ -60,6 +60,7 @@ from hybrisfs.verify.fsck import Fsck
 from hybrisfs.versions.thinning import Thinner
 from hybrisfs.volume.decisions import Conflicts, Unreadable
 from hybrisfs.volume.files import Browsing, Labelling, Pinning
+from hybrisfs.volume.merging import Merging
 from hybrisfs.volume.mirrors import Mirrors
 from hybrisfs.volume.mounting import Mounting
 from hybrisfs.volume.versions import Versions
@@ -243,6 +244,7 @@ class Control:
     labels: Labelling
     browsing: Browsing
     conflicts: Conflicts
+    merging: Merging
 
 
 def open_control(
@@ -254,6 +256,7 @@ def open_control(
     kits = Kits(ground, receiving.following, clouds.engine, writing.uploads)
     cloud_set = CloudSet(clouds, maintenance, writing, receiving.checkpoints, kits)
     upkeep.checkup.minute.listen(cloud_set.look_after)
+    conflicts = Conflicts(fs)
     return Control(
         kits,
         cloud_set,
@@ -263,5 +266,6 @@ def open_control(
         Pinning(fs, committer, reading.pinner, reading.room, ground.signals, mounting),
         Labelling(fs, committer, mounting),
         Browsing(fs, reading.fetcher, reading.residency),
-        Conflicts(fs),
+        conflicts,
+        Merging(fs, conflicts, reading.fetcher, writing.uploads.wait_signed, reading.room.wait_for_room),
     )

@@ -24,7 +24,7 @@ def conflict(photos: FakeVolume) -> str:
 
 def test_conflicts_are_listed(conflict: str, run: Run) -> None:
     first, head, row = run("conflicts", "list").stdout.splitlines()
-    assert first == "1 conflict; hybrisfs conflicts keep PATH settles one."
+    assert first == "1 conflict; hybrisfs conflicts merge PATH or keep PATH settles one."
     assert head.split() == ["VERSION", "OF", "MODIFIED", "SIZE"]
     assert row == f"{conflict}  docs/a.txt  2026-11-21 10:00:00  1.5 kB"
     facts = json.loads(run("conflicts", "list", "--json").stdout)
@@ -108,6 +108,7 @@ def test_a_deletion_is_decided(
         (["device", "rename", "nobody", "x"], "is no device of this volume"),
         (["conflicts", "keep", "plain.txt"], "there is no conflict at plain.txt"),
         (["conflicts", "keep-all", "plain.txt"], "there is no conflict at plain.txt"),
+        (["conflicts", "merge", "plain.txt"], "there is no conflict at plain.txt"),
         (["deletions", "accept", "ffff"], "no deletion 'ffff' waits"),
         (["deletions", "undo", "ffff"], "no deletion 'ffff' waits"),
     ],

@@ -139,6 +139,7 @@ def test_all_commands_are_there() -> None:
         "conflicts list",
         "conflicts keep",
         "conflicts keep-all",
+        "conflicts merge",
         "deletions list",
         "deletions accept",
         "deletions undo",

@@ -55,6 +55,7 @@ from hybrisfs.settings.settings import entries_of
 from tests.daemon.fake_clouds import DRAWN, KIT, FakeClouds, FakeMaintenance, FakeRecovery, FakeTransfers
 from tests.daemon.fake_content import FakeBrowsing, FakeContent, FakeLabels
 from tests.daemon.fake_facts import EXPIRES, FakeCollection
+from tests.daemon.fake_merging import FakeMerging
 from tests.daemon.fake_mirrors import FakeMirrors
 from tests.daemon.fake_versions import FakeVersions
 from tests.facts import device_of, status_of
@@ -207,6 +208,7 @@ class FakeVolume:
     failure: Exception | None = None
     looks: int = 0
     browsing: FakeBrowsing = field(default_factory=FakeBrowsing)
+    merging: FakeMerging = field(default_factory=FakeMerging)
     content: FakeContent = field(default_factory=FakeContent)
     labels: FakeLabels = field(default_factory=FakeLabels)
     maintenance: FakeMaintenance = field(default_factory=FakeMaintenance)

@@ -251,7 +251,19 @@ def test_what_is_for_full_members_says_so(tmp_path: Path, stack: ExitStack) -> N
     assert first.volume.role_of(tablet.volume.sharing.device.hex()).folders == [FOLDER]
 
 
-def test_a_contributor_settles_conflicts_in_its_folder(tmp_path: Path, stack: ExitStack) -> None:
+def keep(volume: Volume) -> None:
+    volume.settle_conflict(f"{FOLDER}/inside", keep_all=False)
+
+
+def merge(volume: Volume) -> None:
+    found = volume.merging.compare(f"{FOLDER}/inside")
+    volume.merging.settle(f"{FOLDER}/inside", found.mark, b"merged")
+
+
+@pytest.mark.parametrize("settle", [keep, merge])
+def test_a_contributor_settles_conflicts_in_its_folder(
+    tmp_path: Path, stack: ExitStack, settle: Callable[[Volume], None]
+) -> None:
     first, tablet = begin(tmp_path, stack)
     tablet.volume.transfers.pause(None)
     for device, content in ((first, b"first"), (tablet, b"tablet")):
@@ -260,7 +272,7 @@ def test_a_contributor_settles_conflicts_in_its_folder(tmp_path: Path, stack: Ex
     first.sync()
     tablet.volume.transfers.resume()
     until(lambda: looked(tablet).volume.conflicts(), "the contributor to hear of the conflict")
-    tablet.volume.settle_conflict(f"{FOLDER}/inside", keep_all=False)
+    settle(tablet.volume)
     assert tablet.volume.conflicts() == []
     tablet.sync()
     until(lambda: not looked(first).volume.conflicts(), "the first to hear that it is settled")

@@ -184,6 +184,7 @@ COMMANDS: Final[Sequence[Callable[[Volume], object]]] = (
     lambda volume: volume.recovery.make("a passphrase that is good"),
     lambda volume: volume.versions.restore("file", None, None, None),
     lambda volume: volume.settle_conflict("file", keep_all=True),
+    lambda volume: volume.merging.settle("file", "", b"merged"),
     lambda volume: volume.mirrors.add(Path("/nowhere"), Path("at"), []),
     lambda volume: volume.key_values.open().create_container("box"),
     lambda volume: volume.key_values.open().put("box", "key", b"value"),
