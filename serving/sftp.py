@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import logging
 import os
@@ -87,10 +86,9 @@ async def serve_clients(
             await over.wait()
         finally:
             acceptor.close()
-            for visitor in list(house.present):
-                visitor.show_out()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(acceptor.wait_closed(), _GOODBYE)
+            leaving = [asyncio.create_task(visitor.show_out()) for visitor in house.present]
+            if leaving:
+                await asyncio.wait(leaving, timeout=_GOODBYE)
 
 
 class _Requests(asyncssh.SFTPServer):

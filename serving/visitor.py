@@ -65,6 +65,10 @@ class OpenFile:
         return offset if whence == os.SEEK_DATA else 1 << 62
 
 
+class _NoUserError(Exception):
+    """Who was a user is one no more."""
+
+
 class Visitor(asyncssh.SSHServer):
     """Lets in who knows a password, and does their work in threads."""
 
@@ -112,15 +116,19 @@ class Visitor(asyncssh.SSHServer):
 
     # -- work ----------------------------------------------------------------------------------------------
 
-    def show_out(self) -> None:
+    async def show_out(self) -> None:
         """End the connection."""
         self._connection.disconnect(asyncssh.DISC_BY_APPLICATION, "HybrisFS ends this connection")
+        await self._connection.wait_closed()
 
     async def do(self, what: str, work: Callable[[], _Result]) -> _Result:
         """Do something in a thread, for a user who is still one. Raises SFTPError."""
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(self._house.workers, self._attempt, work)
+        except _NoUserError:
+            await self.show_out()
+            raise asyncssh.SFTPConnectionLost("this user may not come in any more") from None
         except HybrisError as error:
             log.warning("%s: %s", what, error)
             raise asyncssh.SFTPFailure(error.what) from error
@@ -129,7 +137,7 @@ class Visitor(asyncssh.SSHServer):
 
     def _attempt(self, work: Callable[[], _Result]) -> _Result:
         if not self._house.guard.is_known(*self._login):
-            raise PermissionError(errno.EPERM, "this user may not come in any more")
+            raise _NoUserError
         return work()
 
     def keep(self, descriptor: int) -> OpenFile:
