@@ -126,7 +126,12 @@ class SftpRig(NamedTuple):
 
 
 @contextmanager
-def running_sftp(tmp_path: Path, *, read_only: bool = False) -> Iterator[SftpRig]:
+def running_sftp(
+    tmp_path: Path,
+    *,
+    read_only: bool = False,
+    doors: DoorLimits = DoorLimits(),  # noqa: B008 - it cannot be changed
+) -> Iterator[SftpRig]:
     """Serve by SFTP on a free port."""
     root, folder = folder_of(tmp_path)
     users = Users(tmp_path / "serve" / "vol.json")
@@ -141,7 +146,7 @@ def running_sftp(tmp_path: Path, *, read_only: bool = False) -> Iterator[SftpRig
         guard = Guard(users, tries=5)
         await serve_clients(door, key, guard, folder, over, started.set, read_only=read_only)
 
-    with listening(Address("127.0.0.1", 0)) as listener, Door(listener) as door:
+    with listening(Address("127.0.0.1", 0)) as listener, Door(listener, doors) as door:
         thread = threading.Thread(target=lambda: asyncio.run(serve(door)))
         thread.start()
         assert started.wait(60)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import socket
 import subprocess
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -13,6 +14,7 @@ from pathlib import Path
 import asyncssh
 import pytest
 
+from serving.door import DoorLimits
 from tests.gateway.test_clients import content, program, written
 from tests.serving.rig import SftpRig, listed, running_sftp
 
@@ -190,6 +192,7 @@ def test_nothing_outside_is_reached(rig: SftpRig, tmp_path: Path) -> None:
     (rig.root / "link").symlink_to(outside)
     (rig.root / "file").symlink_to(outside / "secret")
     (rig.root / "inner").mkdir()
+    (rig.root / "plain").write_text("plain")
     back = tmp_path / "back"
     source = written(tmp_path / "source", {"new": 10})
     for order in (
@@ -205,16 +208,17 @@ def test_nothing_outside_is_reached(rig: SftpRig, tmp_path: Path) -> None:
         "rmdir link",
         "chmod 777 file",
         "rename inner link/inner",
+        "rename plain file",
         "rename file inner/file",
         "ln -s /etc/passwd passwd",
         "ln inner/a b",
     ):
         assert sftp(rig, tmp_path, order).returncode != 0, order
-    assert done(rig, tmp_path, "ls -1").split("\n")[1:] == ["inner", ""]
+    assert done(rig, tmp_path, "ls -1").split("\n")[1:] == ["inner", "plain", ""]
     assert not back.exists()
     assert listed(outside) == ["secret"]
     assert (outside / "secret").read_text() == "secret"
-    assert listed(rig.root) == ["file", "inner", "link"]
+    assert listed(rig.root) == ["file", "inner", "link", "plain"]
 
 
 def test_for_reading_only(tmp_path: Path) -> None:
@@ -323,8 +327,28 @@ def test_a_connection_has_so_many_files_open(rig: SftpRig) -> None:
         with pytest.raises(asyncssh.SFTPFailure, match="Too many open files"):
             await client.open("file", "rb")
 
-    for _ in range(2):  # they are closed with the connection
-        asked(rig, work)
+    asked(rig, work)
+
+
+def test_strangers_make_room_and_those_who_have_logged_in_stay(tmp_path: Path) -> None:
+    limits = DoorLimits(of_one=3, login_seconds=0)
+
+    with running_sftp(tmp_path, doors=limits) as served:
+
+        def stranger() -> socket.socket:
+            return socket.create_connection(("127.0.0.1", served.port))
+
+        async def work(client: asyncssh.SFTPClient) -> None:
+            others = [stranger() for _ in range(6)]
+            await client.mkdir("made")
+            for one in others:
+                one.close()
+
+        silent = [stranger() for _ in range(3)]
+        asked(served, work)
+        for one in silent:
+            one.close()
+        assert listed(served.root) == ["made"]
 
 
 def test_a_folder_that_becomes_a_link_in_that_moment_leads_nowhere(rig: SftpRig, tmp_path: Path) -> None:
