@@ -200,6 +200,9 @@ class _Requests(asyncssh.SFTPServer):
     async def link(self, oldpath: bytes, newpath: bytes) -> None:
         raise asyncssh.SFTPOpUnsupported("there are no links here")
 
+    def exit(self) -> None:
+        self.channel.exit(0)  # scp takes its end for a failure otherwise
+
     def format_user(self, uid: int | None) -> str:
         return str(uid)
 

@@ -100,6 +100,24 @@ def test_what_is_broken_off_goes_on(rig: SftpRig, tmp_path: Path) -> None:
     assert (rig.root / "file").read_bytes() == whole
 
 
+def test_scp(rig: SftpRig, tmp_path: Path) -> None:
+    source = written(tmp_path / "source", {"a": 100_000, "b/c d": 10})
+    login = options("-P", rig.port)
+    for words in (
+        [str(source), "phone@127.0.0.1:/there"],
+        ["phone@127.0.0.1:/there", str(tmp_path / "back")],
+    ):
+        found = subprocess.run(
+            [program("scp"), "-s", "-rp", *login, *words],
+            env=environment(tmp_path, rig.password),
+            capture_output=True,
+            text=True,
+            timeout=_WAIT,
+        )
+        assert found.returncode == 0, found.stderr
+    assert content(rig.root / "there") == content(tmp_path / "back") == content(source)
+
+
 def test_rclone(rig: SftpRig, tmp_path: Path) -> None:
     hidden = subprocess.run(
         [program("rclone"), "obscure", "-"], input=rig.password, capture_output=True, text=True, check=True
