@@ -50,7 +50,7 @@ _COMMANDS: Final = {
     "recover": ("recovery", "Bring a volume back from its clouds when all machines are lost."),
     "kv": ("kv", "Use the volume as a key-value store."),
     "cloud": ("cloud", "List, test, add, rename, drain, remove and replace clouds."),
-    "serve": ("serve", "Serve files by WebDAV, and the key-value store by S3."),
+    "serve": ("serve", "Serve files by WebDAV or SFTP, and the key-value store by S3."),
     "fsck": ("maintenance", "Verify that nothing is damaged or missing."),
     "scrub": ("maintenance", "Verify what the clouds hold."),
     "repair": ("maintenance", "Rebuild what a cloud has lost or damaged."),

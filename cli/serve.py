@@ -1,4 +1,4 @@
-"""hybrisfs serve webdav, s3, user"""
+"""hybrisfs serve webdav, sftp, s3, user"""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ from hybrisfs.client import Client, UnknownVolumeError, quoted
 if TYPE_CHECKING:
     from gateway.server import Endpoint
     from serving.server import Endpoint as Served
+    from serving.sftp_server import SftpEndpoint
 
 _USUAL_S3: Final = "127.0.0.1:8014"
 _USUAL_WEBDAV: Final = "127.0.0.1:8015"
+_USUAL_SFTP: Final = "127.0.0.1:8016"
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @click.group()
 def serve() -> None:
-    """Serve a volume to others: its files by WebDAV, its key-value store by S3."""
+    """Serve a volume to others: its files by WebDAV or SFTP, its key-value store by S3."""
 
 
 @serve.command(
@@ -88,12 +90,69 @@ def _describe(endpoint: Served, what: str) -> None:
         click.echo(f"Its SHA-256 fingerprint, also in the code:\n  {made.fingerprint}")
 
 
+# -- hybrisfs serve sftp --------------------------------------------------------------------------------
+
+
+@serve.command(
+    epilog="\b\nExamples:\n  hybrisfs serve sftp home"
+    "\n  hybrisfs serve sftp home --folder Scans --listen 0.0.0.0:8016",
+)
+@volume_argument
+@click.option("--folder", metavar="PATH", default="", help="Serve this folder of the volume only.")
+@click.option(
+    "--listen", metavar="HOST:PORT", default=_USUAL_SFTP, show_default=True, help="Where to listen."
+)
+@click.option("--read-only", is_flag=True, help="Let nobody change anything.")
+@json_option
+def sftp(name: str, folder: str, listen: str, read_only: bool, as_json: bool) -> int:
+    """Serve the files of a mounted volume by SFTP, until Ctrl-C.
+
+    Programs that know SSH can open them so: sftp, rclone, sshfs, and many apps of phones. Each needs a user
+    and a password, which hybrisfs serve user add makes. Nobody gets a shell. What is written counts as
+    written by this machine; files are changed in place.
+
+    By default only programs of this machine can connect. The key is made here, so clients ask whether to
+    trust it: compare the fingerprint. Do not forward the port from the internet.
+    """
+    from hybrisfs.listening import parse_address
+    from serving.sftp_server import SftpWanted, serve_sftp
+
+    address = parse_address(listen)
+    with Client.connect():  # a daemon that cannot be started is better told here
+        pass
+
+    def show(endpoint: SftpEndpoint) -> None:
+        if not endpoint.is_local:
+            click.echo("hybrisfs: others on the network can connect; they need a password", err=True)
+        if as_json:
+            click.echo(json.dumps({"urls": endpoint.urls, "fingerprint": endpoint.fingerprint}))
+        else:
+            _describe_sftp(endpoint, f"{name}/{folder}" if folder else name)
+
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+    try:
+        serve_sftp(SftpWanted(name, folder, address, read_only), show)
+    except KeyboardInterrupt:
+        click.echo(err=True)
+    return 0
+
+
+def _describe_sftp(endpoint: SftpEndpoint, what: str) -> None:
+    click.echo(f"Serving {shown(what)} by SFTP at {endpoint.urls[0]}. Ctrl-C ends it.")
+    if len(endpoint.urls) > 1:
+        click.echo(f"Also at {', '.join(endpoint.urls[1:])}.")
+    for line in endpoint.code():
+        click.echo(line)
+    kind = "New key" if endpoint.key_is_new else "Key"
+    click.echo(f"{kind} of this server (ED25519), also in the code:\n  {endpoint.fingerprint}")
+
+
 # -- hybrisfs serve user --------------------------------------------------------------------------------
 
 
 @serve.group()
 def user() -> None:
-    """Say who may use what is served by WebDAV.
+    """Say who may use what is served by WebDAV and SFTP.
 
     Give each device a user of its own: one that is lost is then removed alone.
     """
@@ -108,7 +167,7 @@ def add_user(name: str, user_name: str, as_json: bool) -> None:
 
     It is shown this once: what is kept is a hash of it.
     """
-    from serving.server import users_of
+    from serving.start import users_of
 
     _check_volume(name)
     password = users_of(name).add(user_name)
@@ -124,7 +183,7 @@ def add_user(name: str, user_name: str, as_json: bool) -> None:
 @json_option
 def list_users(name: str, as_json: bool) -> None:
     """List the users."""
-    from serving.server import users_of
+    from serving.start import users_of
 
     _check_volume(name)
     found = users_of(name).all()
@@ -145,7 +204,7 @@ def list_users(name: str, as_json: bool) -> None:
 @click.argument("user_name", metavar="USER")
 def remove_user(name: str, user_name: str) -> None:
     """Remove a user. A server that runs lets them in no more."""
-    from serving.server import users_of
+    from serving.start import users_of
 
     _check_volume(name)
     users_of(name).remove(user_name)

@@ -69,7 +69,7 @@ __all__ = [
     "stop_daemon",
     "umount_without_daemon",
     "volume_names",
-    "webdav_users_file",
+    "serve_users_file",
 ]
 
 _GREETING_WITHIN: Final = 60.0  # seconds; a daemon that systemd starts for us mounts first
@@ -218,10 +218,10 @@ def gateway_key_file(volume: str) -> Path:
     return Home.from_environment().gateway_key(volume)
 
 
-def webdav_users_file(volume: str) -> Path:
-    """The file of those who may use what is served of the volume by WebDAV. Raises UsageError for an illegal
+def serve_users_file(volume: str) -> Path:
+    """The file of those who may use what is served of the volume. Raises UsageError for an illegal
     name."""
-    return Home.from_environment().webdav_users(volume)
+    return Home.from_environment().serve_users(volume)
 
 
 def serve() -> int:

@@ -149,13 +149,13 @@ class Home:
         """What clients of the volume's S3 gateway have to know. Raises `UsageError` for an illegal name."""
         return self.config / "s3-keys" / f"{check_volume_name(name)}.json"
 
-    def webdav_users(self, name: str) -> Path:
-        """The users of what is served of the volume. Raises `UsageError` for an illegal name."""
+    def serve_users(self, name: str) -> Path:
+        """The users of hybrisfs serve webdav and sftp. Raises `UsageError` for an illegal name."""
         return self.config / "serve" / f"{check_volume_name(name)}.json"
 
     def files_of_servers(self, name: str) -> tuple[Path, ...]:
         """What servers of the volume keep, outside its folders: they live and die with it."""
-        return self.gateway_key(name), self.webdav_users(name)
+        return self.gateway_key(name), self.serve_users(name)
 
     def own_folders(self) -> list[tuple[Path, str]]:
         """The folders, without symbolic links, in which nothing else has any business, and what each is."""

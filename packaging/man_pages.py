@@ -80,7 +80,7 @@ def files() -> Mapping[str, str]:
         home.credentials: "Secrets of clouds, where neither the keyring nor the provider's own configuration "
         "has them. Readable by you alone.",
         home.gateway_key(VOLUME): f"The key of hybrisfs serve s3 for {VOLUME}.",
-        home.webdav_users(VOLUME): f"The users of hybrisfs serve webdav for {VOLUME}.",
+        home.serve_users(VOLUME): f"The users of hybrisfs serve webdav and sftp for {VOLUME}.",
         home.volume_state(VOLUME): f"The keys of {VOLUME}, its databases, and what is not on the clouds yet. "
         "Without it, another machine or a recovery kit, the volume is lost.",
         home.cache: "Copies of what the clouds hold, too.",

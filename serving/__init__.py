@@ -1,8 +1,8 @@
-"""A folder of a mounted volume for phones, other systems and televisions at home, by WebDAV.
+"""A folder of a mounted volume for phones, other systems and televisions at home, by WebDAV and SFTP.
 
-`server` runs it, a process of its own that reaches the volume through its mount, as any program does. `door`
-lets connections in, `users` says who may, `certificate` is what clients know it by. `app` answers requests:
-it hands them to WsgiDAV, which knows the protocol, and that reaches files by `resources`. `folder` does what
-is asked with files, all of it below one folder: `beneath` has the kernel see to that, `mounted` says where
-the folder is.
+`server` and `sftp_server` run them, processes of their own that reach the volume through its mount, as any
+program does. `door` lets connections in, `users` says who may, `certificate` and `host_key` are what clients
+know them by. `app` answers requests of WebDAV: it hands them to WsgiDAV, which knows the protocol, and that
+reaches files by `resources`. `sftp` and `visitor` do so with asyncssh. `folder` does what is asked with
+files, all of it below one folder: `beneath` has the kernel see to that, `mounted` says where the folder is.
 """

@@ -21,7 +21,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from hybrisfs.client import HybrisError
 
-__all__ = ["Certificate", "certificate", "names_of_machine"]
+__all__ = ["Certificate", "certificate", "names_of_machine", "write_secret"]
 
 _Names: TypeAlias = frozenset[str]
 
@@ -62,7 +62,7 @@ def certificate(folder: Path, names: _Names, now: datetime.datetime) -> Certific
     is_new = found is None or not _is_good(found, key, names, now)
     if is_new or found is None:
         found = _make(key, names, now)
-        _write(path, found.public_bytes(serialization.Encoding.PEM))
+        write_secret(path, found.public_bytes(serialization.Encoding.PEM))
     digest = found.fingerprint(hashes.SHA256()).hex().upper()
     fingerprint = ":".join(digest[start : start + 2] for start in range(0, len(digest), 2))
     return Certificate(path, key_path, fingerprint, is_new)
@@ -71,7 +71,7 @@ def certificate(folder: Path, names: _Names, now: datetime.datetime) -> Certific
 def _key(path: Path) -> ec.EllipticCurvePrivateKey:
     if not path.exists():
         made = ec.generate_private_key(ec.SECP256R1())
-        _write(
+        write_secret(
             path,
             made.private_bytes(
                 serialization.Encoding.PEM,
@@ -167,7 +167,8 @@ def _general(name: str) -> x509.GeneralName:
         return x509.DNSName(name)
 
 
-def _write(path: Path, content: bytes) -> None:
+def write_secret(path: Path, content: bytes) -> None:
+    """Write a file, in one step, that only this user can read. Raises OSError."""
     new = path.with_name(f"{path.name}.new")
     with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
         file.write(content)

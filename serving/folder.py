@@ -20,7 +20,7 @@ from hybrisfs.client import HybrisError
 from serving.beneath import is_served, open_beneath, opened, parent_of, rename_to_free
 from serving.unfinished import TEMPORARY, Unfinished
 
-__all__ = ["Entry", "Folder", "Path", "Root", "Space", "Upload"]
+__all__ = ["Attributes", "Entry", "Folder", "Path", "Root", "Space", "Upload"]
 
 Path: TypeAlias = tuple[str, ...]
 
@@ -56,6 +56,24 @@ class Space(NamedTuple):
 
     used: int
     free: int
+
+
+class Attributes(NamedTuple):
+    """What is to be set of a file or a folder; None for what stays."""
+
+    size: int | None = None
+    mode: int | None = None
+    times: tuple[int, int] | None = None
+    """When it was read and changed, in seconds since the epoch."""
+
+    def apply(self, file: int | str) -> None:
+        """Set them of an open file, or by a path. Raises OSError."""
+        if self.size is not None:
+            os.truncate(file, self.size)
+        if self.mode is not None:
+            os.chmod(file, self.mode & 0o777)  # noqa: PTH101 - it may be a number
+        if self.times is not None:
+            os.utime(file, self.times)
 
 
 def _failure(number: int) -> OSError:
@@ -104,10 +122,30 @@ class Folder:
             raise _failure(errno.EISDIR)
         return file
 
+    def open_in_place(self, path: Path, flags: int, mode: int = 0o666) -> int:
+        """A file, open with flags of open(2) for reading or for changing it where it is: a descriptor."""
+        self._check(path)
+        with self._root.open() as root:
+            # What is there is cut to nothing only when it is known to be a file.
+            file = open_beneath(root, path, flags & ~os.O_TRUNC, mode & 0o777 if flags & os.O_CREAT else 0)
+        try:
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                raise _failure(errno.EISDIR)
+            if flags & os.O_TRUNC:
+                os.truncate(file, 0)
+        except BaseException:
+            os.close(file)
+            raise
+        return file
+
+    def statistics(self) -> os.statvfs_result:
+        """Of the volume, as statvfs(2) has them."""
+        with self._root.open() as root:
+            return os.fstatvfs(root)
+
     def space(self) -> Space:
         """How much there is, and how much there may be."""
-        with self._root.open() as root:
-            found = os.fstatvfs(root)
+        found = self.statistics()
         return Space((found.f_blocks - found.f_bfree) * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def upload(self, path: Path) -> Upload:
@@ -117,15 +155,50 @@ class Folder:
                 os.dup(folder), name, self._unfinished, (*self._root.names, *path[:-1]), self._largest
             )
 
-    def make_folder(self, path: Path) -> None:
+    def make_folder(self, path: Path, mode: int = 0o777) -> None:
         """Make an empty folder."""
         with self._parent(path) as (folder, name):
-            os.mkdir(name, dir_fd=folder)
+            os.mkdir(name, mode & 0o777, dir_fd=folder)
 
     def set_modified(self, path: Path, seconds: int) -> None:
         """Say when something was last changed, in seconds since the epoch."""
         with self._parent(path) as (folder, name):
             os.utime(name, (seconds, seconds), dir_fd=folder, follow_symlinks=False)
+
+    def set_attributes(self, path: Path, attributes: Attributes) -> None:
+        """Change attributes of a file or a folder."""
+        self._check(path)
+        with self._root.open() as root, opened(open_beneath(root, path, os.O_PATH)) as found:
+            if not is_served(os.fstat(found)):
+                raise _failure(errno.ENOENT)
+            attributes.apply(f"/proc/self/fd/{found}")
+
+    def remove_file(self, path: Path) -> None:
+        """Remove a file, and nothing else."""
+        with self._parent(path) as (folder, name):
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if not is_served(status):
+                raise _failure(errno.ENOENT)
+            if stat.S_ISDIR(status.st_mode):
+                raise _failure(errno.EISDIR)
+            os.unlink(name, dir_fd=folder)
+
+    def remove_empty_folder(self, path: Path) -> None:
+        """Remove a folder with nothing in it."""
+        with self._parent(path) as (folder, name):
+            if not is_served(os.stat(name, dir_fd=folder, follow_symlinks=False)):
+                raise _failure(errno.ENOENT)
+            os.rmdir(name, dir_fd=folder)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """As rename(2): in one step, also in the place of a file or of an empty folder."""
+        with self._parent(source) as (folder, name), self._parent(target) as (into, new):
+            if not is_served(os.stat(name, dir_fd=folder, follow_symlinks=False)):
+                raise _failure(errno.ENOENT)
+            with contextlib.suppress(FileNotFoundError):
+                if not is_served(os.stat(new, dir_fd=into, follow_symlinks=False)):
+                    raise _failure(errno.EACCES)
+            os.rename(name, new, src_dir_fd=folder, dst_dir_fd=into)
 
     def remove(self, path: Path) -> None:
         """Remove a file, or a folder with all that is in it."""

@@ -13,20 +13,21 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from hybrisfs import http_server
-from hybrisfs.client import HybrisError, UsageError, scratch_folder, webdav_users_file
+from hybrisfs.client import UsageError, scratch_folder
 from hybrisfs.listening import Address, listening, only_one
 from hybrisfs.qr import qr_lines
 from serving.app import WebDav
-from serving.beneath import check_kernel, opened
+from serving.beneath import opened
 from serving.certificate import Certificate, certificate, names_of_machine
 from serving.door import Door
 from serving.folder import Folder
 from serving.mounted import MountedFolder
 from serving.resources import Provider
+from serving.start import check_machine, check_users, places, served_folder, users_of
 from serving.unfinished import Unfinished
-from serving.users import Guard, Users
+from serving.users import Guard
 
-__all__ = ["Endpoint", "Wanted", "serve", "users_of"]
+__all__ = ["Endpoint", "Wanted", "serve"]
 
 _IDLE: Final = 60  # seconds that a connection is kept
 _CONNECTIONS: Final = 256
@@ -58,27 +59,16 @@ class Endpoint(NamedTuple):
         return qr_lines(f"{self.urls[0]}/#sha256={fingerprint}")
 
 
-def users_of(volume: str) -> Users:
-    """The users of a volume, one that there is."""
-    return Users(webdav_users_file(volume))
-
-
 def serve(wanted: Wanted, show: Callable[[Endpoint], None]) -> None:
     """Serve a folder of a mounted volume; *show* is called when clients can connect.
 
     Ends with KeyboardInterrupt at Ctrl-C. Raises UsageError, HybrisError when it is not mounted, has no
     users, is served already, or the address cannot be used; OSError.
     """
-    _check_machine()
-    root = MountedFolder(wanted.volume, wanted.folder)
-    _check_folder(root, wanted)
+    check_machine()
+    root = served_folder(wanted.volume, wanted.folder)
     users = users_of(wanted.volume)
-    if not users.all():
-        raise HybrisError(
-            f"nobody may use {wanted.volume} yet",
-            "it is served to users with a password only",
-            f"hybrisfs serve user add {wanted.volume} NAME adds one.",
-        )
+    check_users(users, wanted.volume)
     scratch = scratch_folder() / f"webdav-{wanted.volume}"
     scratch.mkdir(mode=0o700, exist_ok=True)
     with only_one(scratch / "lock", wanted.volume), listening(wanted.address) as listener:
@@ -127,56 +117,11 @@ class _Scratch:
             yield found
 
 
-def _check_machine() -> None:
-    try:
-        check_kernel()
-    except OSError as error:
-        raise HybrisError(
-            "this kernel cannot keep clients within a folder",
-            f"openat2: {error.strerror}",
-            "Linux 5.6 or newer can; a sandbox may forbid it.",
-        ) from error
-
-
-def _check_folder(root: MountedFolder, wanted: Wanted) -> None:
-    try:
-        with root.open():
-            pass
-    except OSError as error:
-        raise UsageError(
-            f"cannot serve {wanted.folder or wanted.volume}",
-            error.strerror or str(error),
-            f"--folder is the path of a folder in {wanted.volume}, without symbolic links.",
-        ) from error
-
-
 def _certificate(folder: Path) -> Certificate:
     folder.mkdir(mode=0o700, exist_ok=True)
     return certificate(folder, names_of_machine(), datetime.datetime.now(datetime.UTC))
 
 
 def _urls(listener: socket.socket, tls: bool) -> list[str]:
-    """By which addresses clients reach it; the first one is good for most."""
-    host, port = listener.getsockname()[:2]
-    address = ipaddress.ip_address(host)
-    hosts = [host]
-    if address.is_unspecified:
-        others = sorted(names_of_machine() - {"localhost", "127.0.0.1", "::1"}, key=_usefulness)
-        hosts = [name for name in others if _version(name) in (None, address.version)] or ["localhost"]
     scheme = "https" if tls else "http"
-    return [f"{scheme}://{f'[{name}]' if ':' in name else name}:{port}" for name in hosts]
-
-
-def _usefulness(name: str) -> tuple[int, str]:
-    """Addresses first, then names that other systems find, then the rest."""
-    if _version(name) is not None:
-        return 0, name
-    return (1 if name.endswith(".local") else 2), name
-
-
-def _version(name: str) -> int | None:
-    """Of the protocol, if it is an address."""
-    try:
-        return ipaddress.ip_address(name).version
-    except ValueError:
-        return None
+    return [f"{scheme}://{place}" for place in places(listener)]

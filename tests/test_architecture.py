@@ -35,6 +35,8 @@ ONLY = {
         "hybrisfs.client",
         "hybrisfs.listening",
         "serving.server",
+        "serving.sftp_server",
+        "serving.start",
     ),
     "dashboard": (
         "dashboard",

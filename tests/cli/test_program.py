@@ -196,6 +196,7 @@ def test_all_commands_are_there() -> None:
         "kv forget",
         "kv migrate",
         "serve s3",
+        "serve sftp",
         "serve user add",
         "serve user list",
         "serve user remove",

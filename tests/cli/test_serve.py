@@ -18,6 +18,7 @@ from hybrisfs.listening import Address, parse_address
 from serving.certificate import Certificate
 from serving.server import Endpoint as Served
 from serving.server import Wanted
+from serving.sftp_server import SftpEndpoint, SftpWanted
 from tests.cli.conftest import Run
 from tests.daemon.fake import FakeVolumes
 from tests.daemon.stored import Stored
@@ -143,6 +144,38 @@ def test_webdav_serves_mounted_volumes_only(rig: Rig, run: Run) -> None:
     assert run("serve", "webdav", "unknown").exit_code == 4
     assert run("serve", "webdav", "photos", "--folder", "../x").exit_code == 2
     assert run("serve", "webdav", "photos", "--listen", "8015").exit_code == 2
+
+
+def test_sftp_says_where_it_listens(rig: Rig, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[SftpWanted] = []
+    endpoint = SftpEndpoint(["sftp://192.0.2.7:1", "sftp://box.local:1"], False, "SHA256:AbCd", True)
+
+    def serve(wanted: SftpWanted, show: Callable[[SftpEndpoint], None]) -> None:
+        asked.append(wanted)
+        show(endpoint)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("serving.sftp_server.serve_sftp", serve)
+    done = run("serve", "sftp", "photos", "--folder", "Films", "--read-only", "--listen", "0.0.0.0:1")
+    assert asked == [SftpWanted("photos", "Films", Address("0.0.0.0", 1), True)]
+    assert done.stdout.startswith("Serving photos/Films by SFTP at sftp://192.0.2.7:1. Ctrl-C ends it.\n")
+    assert "Also at sftp://box.local:1." in done.stdout
+    assert "\n".join(endpoint.code()) in done.stdout
+    assert done.stdout.endswith("also in the code:\n  SHA256:AbCd\n")
+    assert (done.exit_code, "others on the network can connect" in done.stderr) == (0, True)
+    assert json.loads(run("serve", "sftp", "photos", "--json").stdout) == {
+        "urls": ["sftp://192.0.2.7:1", "sftp://box.local:1"],
+        "fingerprint": "SHA256:AbCd",
+    }
+    assert asked[-1].address == Address("127.0.0.1", 8016)
+
+
+def test_sftp_serves_mounted_volumes_only(rig: Rig, run: Run) -> None:
+    done = run("serve", "sftp", "photos", "--listen", "127.0.0.1:0")
+    assert (done.exit_code, "hybrisfs mount photos DIR" in done.stderr) == (1, True)
+    assert run("serve", "sftp", "unknown").exit_code == 4
+    assert run("serve", "sftp", "photos", "--folder", "../x").exit_code == 2
+    assert run("serve", "sftp", "photos", "--listen", "8016").exit_code == 2
 
 
 def test_users(rig: Rig, run: Run, home: Home) -> None:

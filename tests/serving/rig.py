@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -17,11 +17,13 @@ from hybrisfs.listening import Address, listening
 from serving.app import AppLimits, WebDav
 from serving.door import Door, DoorLimits
 from serving.folder import Folder
+from serving.host_key import host_key
 from serving.resources import Provider
+from serving.sftp import serve_clients
 from serving.unfinished import Unfinished
 from serving.users import Guard, Users
 
-__all__ = ["LocalRoot", "Rig", "folder_of", "listed", "running"]
+__all__ = ["LocalRoot", "Rig", "SftpRig", "folder_of", "listed", "running", "running_sftp"]
 
 
 class LocalRoot:
@@ -112,3 +114,44 @@ def running(
             thread.join()
             app.close()
             door.close()
+
+
+class SftpRig(NamedTuple):
+    """What is served by SFTP, where, and to whom."""
+
+    root: Path
+    port: int
+    users: Users
+    password: str
+
+
+@contextmanager
+def running_sftp(
+    tmp_path: Path,
+    *,
+    read_only: bool = False,
+    doors: DoorLimits = DoorLimits(),  # noqa: B008 - it cannot be changed
+) -> Iterator[SftpRig]:
+    """Serve by SFTP on a free port."""
+    root, folder = folder_of(tmp_path)
+    users = Users(tmp_path / "serve" / "vol.json")
+    password = users.add("phone")
+    key = host_key(users.folder).key
+    started = threading.Event()
+    ending: list[Callable[[], object]] = []
+
+    async def serve(door: Door) -> None:
+        over, loop = asyncio.Event(), asyncio.get_running_loop()
+        ending.append(lambda: loop.call_soon_threadsafe(over.set))
+        guard = Guard(users, tries=5)
+        await serve_clients(door, key, guard, folder, over, started.set, read_only=read_only)
+
+    with listening(Address("127.0.0.1", 0)) as listener, Door(listener, doors) as door:
+        thread = threading.Thread(target=lambda: asyncio.run(serve(door)))
+        thread.start()
+        assert started.wait(60)
+        try:
+            yield SftpRig(root, door.getsockname()[1], users, password)
+        finally:
+            ending[0]()
+            thread.join()
