@@ -15,6 +15,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from backends.address import Address
@@ -143,6 +144,24 @@ class AzureStore(BucketStore):
             self._markers[prefix, last] = token
             while len(self._markers) > _MARKERS:
                 self._markers.popitem(last=False)
+
+    def _signed_url(self, client: Any, key: str, seconds: int, content_type: str) -> str:
+        from azure.storage.blob import BlobSasPermissions, generate_blob_sas
+
+        account_key = self._secrets().get("account_key")
+        if account_key is None:
+            reason = "only the key of the storage account can sign links for others"
+            raise AuthError(self.url, "sign", "", reason, "put account_key into credentials.json")
+        token = generate_blob_sas(
+            self._address.options["account"],
+            self._bucket,
+            key,
+            account_key=account_key,
+            permission=BlobSasPermissions(read=True),
+            expiry=datetime.now(UTC) + timedelta(seconds=seconds),
+            content_type=content_type,
+        )
+        return f"{client.get_blob_client(key).url}?{token}"
 
     def _blob(self, client: Any, name: str) -> Any:
         return client.get_blob_client(self._key(name))

@@ -37,6 +37,16 @@ class BucketStore(HttpDriver[Any]):
     """What the service calls a bucket."""
     many: ClassVar = True
     """See `takes_many`."""
+    signs: ClassVar = True
+    """See `can_sign`."""
+
+    def signed_url(self, name: str, seconds: int, content_type: str) -> str:
+        """See `backends.store.signed_url`."""
+        with self._calling("sign", name) as client:
+            return self._signed_url(client, self._key(name), seconds, content_type)
+
+    @abstractmethod
+    def _signed_url(self, client: Any, key: str, seconds: int, content_type: str) -> str: ...
 
     @property
     def _bucket(self) -> str:

@@ -14,6 +14,7 @@ import contextlib
 import io
 import json
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from functools import cached_property
 from typing import Any, Final
 
@@ -29,6 +30,7 @@ from backends.versions import MAX_LISTED, Policy, Version
 
 __all__ = ["GcsStore"]
 
+_ENDPOINT: Final = "https://storage.googleapis.com"
 _MAX_TOKEN: Final = 1 << 20  # bytes of the answer that has one; a token is had in the midst of a small read
 _SCOPES: Final = ("https://www.googleapis.com/auth/devstorage.read_write",)
 
@@ -125,6 +127,24 @@ class GcsStore(BucketStore):
         )
         keys = [(blob.name, int(blob.size)) for blob in next(pages.pages, ())]
         return ServicePage(keys, pages.next_page_token)
+
+    def _signed_url(self, client: Any, key: str, seconds: int, content_type: str) -> str:
+        from google.auth.credentials import Signing
+
+        login = client._credentials
+        if not isinstance(login, Signing):
+            reason = "only the key of a service account can sign links for others"
+            raise AuthError(self.url, "sign", "", reason, "put service_account into credentials.json")
+        blob = client.bucket(self._bucket).blob(key)
+        return str(
+            blob.generate_signed_url(
+                version="v4",
+                expiration=timedelta(seconds=seconds),
+                response_type=content_type,
+                api_access_endpoint=self._address.option("endpoint") or _ENDPOINT,
+                credentials=login,
+            )
+        )
 
     def _blob(self, client: Any, name: str) -> Any:
         return client.bucket(self._bucket).blob(self._key(name))

@@ -149,6 +149,10 @@ class S3Store(BucketStore):
         keys = [(one["Key"], int(one["Size"])) for one in answer.get("Contents", ())]
         return ServicePage(keys, answer["NextContinuationToken"] if answer.get("IsTruncated") else None)
 
+    def _signed_url(self, client: Any, key: str, seconds: int, content_type: str) -> str:
+        wanted = {"Bucket": self._bucket, "Key": key, "ResponseContentType": content_type}
+        return str(client.generate_presigned_url("get_object", Params=wanted, ExpiresIn=seconds))
+
     def _upload(self, client: Any, key: str, data: Buffer, **condition: str) -> None:
         # As a stream: bytes would be sent in one call, for which the time to connect would have to do.
         body = io.BytesIO(as_bytes(data))

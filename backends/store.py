@@ -18,18 +18,23 @@ __all__ = [
     "MAX_PAGE",
     "MAX_SEGMENTS",
     "Buffer",
+    "LONGEST_SIGNED",
     "Page",
     "Store",
     "StoreWrapper",
     "StoredObject",
+    "can_sign",
     "check_name",
     "check_prefix",
     "dismantle",
     "is_name",
+    "signed_url",
     "takes_many",
 ]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+
+LONGEST_SIGNED: Final = 7 * 86400  # seconds; the longest that all services grant a signed URL
 
 MAX_PAGE: Final = 1000  # entries; the largest `limit` of `list` that all clouds serve in one request
 
@@ -162,6 +167,24 @@ def dismantle(store: Store, folders: Sequence[str]) -> bool:
     return remove is not None and remove(folders)
 
 
+def can_sign(store: Store) -> bool:
+    """Whether this kind of cloud can make URLs by which others read an object for a while."""
+    return bool(getattr(store, "signs", False))
+
+
+def signed_url(store: Store, name: str, seconds: int, content_type: str) -> str:
+    """A URL by which everybody who has it can read an object of a store that `can_sign`, for so many seconds,
+    at most `LONGEST_SIGNED`. Browsers take what it leads to for a document of *content_type*.
+
+    No request is needed for it, so the object need not be there. Raises any `StoreError`.
+    """
+    check_name(name)
+    if not 0 < seconds <= LONGEST_SIGNED:
+        raise ValueError(f"a URL is good for 1 to {LONGEST_SIGNED} s: {seconds}")
+    sign: Callable[[str, int, str], str] = getattr(store, "signed_url")  # noqa: B009 - not of every store
+    return sign(name, seconds, content_type)
+
+
 def takes_many(store: Store) -> bool:
     """Whether the service takes more than a few requests at a time; some hosts of files count connections."""
     return bool(getattr(store, "many", False))
@@ -179,6 +202,7 @@ class StoreWrapper:
     def __init__(self, store: Store) -> None:
         self.url = store.url
         self.many = takes_many(store)
+        self.signs = can_sign(store)
         self._store = store
 
     def initialise(self) -> None:
@@ -212,6 +236,9 @@ class StoreWrapper:
 
     def dismantle(self, folders: Sequence[str]) -> bool:
         return self._pass_on("dismantle", "", lambda store: dismantle(store, folders))
+
+    def signed_url(self, name: str, seconds: int, content_type: str) -> str:
+        return self._pass_on("sign", name, lambda store: signed_url(store, name, seconds, content_type))
 
     def close(self) -> None:
         self._store.close()

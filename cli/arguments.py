@@ -28,6 +28,7 @@ __all__ = [
     "complete_volumes",
     "make_option",
     "mounted_place",
+    "named_place",
     "volume_argument",
     "volume_option",
 ]
@@ -66,6 +67,16 @@ def mounted_place(client: Client, path: str) -> Place | None:
             within = os.path.relpath(real, volume.mountpoint)
             return Place(volume.name, "" if within == "." else within)
     return None
+
+
+def named_place(client: Client, path: str, volume: str | None) -> tuple[str | None, str]:
+    """The volume, if that is known, and the path in it: of what there is in a mounted volume, or as it was
+    given."""
+    if volume is None and os.path.lexists(path):
+        place = mounted_place(client, path)
+        if place is not None:
+            return place.volume, place.path
+    return volume, path
 
 
 # -- the name of a volume on the command line, as argument or option ------------------------------------

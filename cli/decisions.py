@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 
 import click
 
-from cli.arguments import complete_conflicts, mounted_place, volume_option
+from cli.arguments import complete_conflicts, named_place, volume_option
 from cli.merge_tool import beside, changed_by_tool, difference, kept
 from cli.output import columns, count, json_option, show, shown, size
 from hybrisfs.api.decisions import (
@@ -82,7 +81,7 @@ def keep(path: str, name: str | None) -> None:
     conflicts list names it, relative to the volume's folder.
     """
     with Client.connect() as client:
-        volume, place = _what(client, path, name)
+        volume, place = named_place(client, path, name)
         client.call(ConflictsKeepRequest(name=volume, path=place))
     click.echo(f"Kept {shown(path)}.")
 
@@ -93,7 +92,7 @@ def keep(path: str, name: str | None) -> None:
 def keep_all(path: str, name: str | None) -> None:
     """Let every version of PATH be a file of its own, under the name that it has now."""
     with Client.connect() as client:
-        volume, place = _what(client, path, name)
+        volume, place = named_place(client, path, name)
         client.call(ConflictsKeepAllRequest(name=volume, path=place))
     click.echo(f"All versions of {shown(path)} are files of their own now.")
 
@@ -119,7 +118,7 @@ def merge(path: str, tool: str | None, dry_run: bool, name: str | None) -> None:
     """
     with beside() as folder:
         with Client.connect() as client:
-            volume, place = _what(client, path, name)
+            volume, place = named_place(client, path, name)
             found = client.call(ConflictsCompareRequest(name=volume, path=place, into=str(folder)))
         merged = folder / "merged"
         if dry_run and found.merged:
@@ -146,15 +145,6 @@ def merge(path: str, tool: str | None, dry_run: bool, name: str | None) -> None:
         f"Merged {count(len(found.versions), 'version')} of {shown(found.path)}. "
         "hybrisfs versions list shows what each of them was."
     )
-
-
-def _what(client: Client, path: str, name: str | None) -> tuple[str | None, str]:
-    """The volume, if that is known, and the path in it."""
-    if name is None and os.path.lexists(path):
-        place = mounted_place(client, path)
-        if place is not None:
-            return place.volume, place.path
-    return name, path
 
 
 # -- hybrisfs deletions list, accept, undo --------------------------------------------------------------

@@ -43,6 +43,7 @@ _COMMANDS: Final = {
     "resume": ("transfers", "Let transfers with the clouds go on."),
     "cache": ("files", "Manage the local copies of what the clouds hold."),
     "versions": ("versions", "List, show and restore what files and folders were before."),
+    "share": ("share", "Give a file to somebody without the program, by a link that ends."),
     "conflicts": ("decisions", "See and settle what several machines have changed at the same time."),
     "deletions": ("decisions", "Decide on mass deletions by other machines, which wait for you."),
     "device": ("device", "Let other machines into a volume, and list them."),
@@ -63,7 +64,7 @@ _COMMANDS: Final = {
 _SECTIONS: Final = {
     "Begin": "quickstart setup volume mount umount",
     "Every day": "status pending sync events log ui",
-    "Files": "pin unpin evict label versions conflicts deletions import mirror cache",
+    "Files": "pin unpin evict label share versions conflicts deletions import mirror cache",
     "Machines": "device recovery recover",
     "Clouds": "cloud limit pause resume fsck scrub repair gc",
     "For other programs": "kv serve metrics",

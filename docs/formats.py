@@ -28,6 +28,7 @@ _MODULES: Final = {
         "hybrisfs/clouds/signpost.py",
         "hybrisfs/admit/kit.py",
         "hybrisfs/recovery/sealed_key.py",
+        "hybrisfs/parcels/format.py",
         "hybrisfs/kv/seal.py",
         "hybrisfs/quorums/names.py",
         "hybrisfs/kv/cloud_objects.py",

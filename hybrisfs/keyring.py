@@ -101,6 +101,7 @@ class KeyRing:
         self.tables = _Purpose(self, _table)
         self.segments = _Purpose(self, _segments)
         self.values = _Purpose(self, _values)
+        self.parcels = _Purpose(self, _parcels)
 
     def _choose(self) -> None:
         epochs = self._keys.shared.epochs
@@ -240,6 +241,10 @@ def _table(epoch: EpochKeys) -> bytes:
 
 def _values(epoch: EpochKeys) -> bytes:
     return epoch.values
+
+
+def _parcels(epoch: EpochKeys) -> bytes:
+    return epoch.parcels
 
 
 def _segments(epoch: EpochKeys) -> bytes:

@@ -77,6 +77,11 @@ class EpochKeys:
         return blake3(b"hybrisfs shared values", key=self.metadata).digest()
 
     @property
+    def parcels(self) -> bytes:
+        """The key that seals the records of parcels."""
+        return blake3(b"hybrisfs parcels", key=self.metadata).digest()
+
+    @property
     def rank(self) -> tuple[int, bytes]:
         """Of several epochs that would do, the one with the highest is used while the log has not come yet
         (`hybrisfs.keyring`)."""

@@ -91,7 +91,7 @@ LAYERS = (
     ("parts",),
     ("admit", "gc"),
     ("clouds",),
-    ("verify",),
+    ("parcels", "verify"),
     ("volume",),
     ("daemon",),
     ("doctor",),

@@ -49,6 +49,7 @@ _NAMES: Final = {
     "recovery": _HEX,
     "kv": rf"{_HEX}/{_HEX}(?:\.[0-9]{{1,3}})?",
     "atomic": rf"[0-9a-f]+/(?:{_HEX}|transactions)/{_HEX}/{_RECORD}",
+    "parcels": rf"{_HEX}/(?:record|page|piece-[0-9]{{4}})",
     "pair": rf"{_HEX}/(?:until-[0-9]{{1,20}}|(?:joiner|inviter)-[0-9])",
     "probe": _HEX,
 }

@@ -1,4 +1,4 @@
-"""The daemon's commands on files and folders: pins, labels, earlier versions, conflicts, deletions."""
+"""The daemon's commands on files and folders: pins, labels, parcels, versions, conflicts, deletions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath
 from typing import Final, NamedTuple
 
-from hybrisfs.api import decisions, versions
+from hybrisfs.api import decisions, parcels, versions
 from hybrisfs.api import files as files
 from hybrisfs.api.files import FilePart, FileReadRequest, FolderListRequest, FolderPage
 from hybrisfs.api.request import Handler, Moved, Named, extended
@@ -22,6 +22,7 @@ __all__ = [
     "ContentCommands",
     "DecisionCommands",
     "LabelCommands",
+    "ParcelCommands",
     "VersionCommands",
     "path_inside",
 ]
@@ -155,6 +156,36 @@ def path_inside(path: str) -> PurePath:
     if ".." in relative.parts:
         raise UsageError("path must not contain ..")
     return relative
+
+
+# -- the daemon's commands on parcels -------------------------------------------------------------------
+
+
+class ParcelCommands:
+    """Shares files of mounted volumes with people who have no program."""
+
+    def __init__(self, slots: Slots) -> None:
+        self._slots = slots
+        self.commands: dict[str, Handler] = dict(
+            [
+                parcels.ShareAddRequest.answered_by(self._add),
+                parcels.ShareListRequest.answered_by(
+                    lambda asked: self._slots.get(asked.name).open().parcels.all()
+                ),
+                parcels.ShareRevokeRequest.answered_by(self._revoke),
+            ]
+        )
+
+    def _add(self, asked: parcels.ShareAddRequest, tell: Callable[[Moved], None]) -> parcels.SharedParcel:
+        slot, path = self._slots.containing(Path(asked.path))
+        made = slot.open().parcels.make(
+            path, asked.days, asked.cloud, lambda done, total: tell(Moved(done, total))
+        )
+        return extended(parcels.SharedParcel, made, volume=slot.name)
+
+    def _revoke(self, asked: parcels.ShareRevokeRequest) -> parcels.RevokedParcel:
+        volume = self._slots.get(asked.name).open()
+        return extended(parcels.RevokedParcel, volume.parcels.revoke(asked.which), volume=volume.name)
 
 
 # -- the daemon's commands on labels --------------------------------------------------------------------

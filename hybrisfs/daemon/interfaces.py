@@ -23,6 +23,7 @@ from hybrisfs.api.devices import (
 from hybrisfs.api.key_value import Place
 from hybrisfs.api.maintenance import Check, Dropped, Kit, MadeKit, Recovered, RemovedKit, Repair, Scrub
 from hybrisfs.api.mirrors import Imported, Mirror
+from hybrisfs.api.parcels import Parcel, ParcelList
 from hybrisfs.api.status import PendingFiles, VolumeStatus
 from hybrisfs.api.traffic import Transfers
 from hybrisfs.api.volumes import DeletedCloud, Rebuilt, SecretsOfPlace, TriedPlace, Volume, VolumeSettings
@@ -182,6 +183,16 @@ class Browsing(Protocol):
         """The size of a file, and a part of it."""
 
 
+class ParcelControl(Protocol):
+    """Files for people without the program. Paths are relative to the root of the volume."""
+
+    def make(
+        self, path: PurePath, days: int, cloud: str | None, tell: Callable[[int, int], None]
+    ) -> Parcel: ...
+    def all(self) -> ParcelList: ...
+    def revoke(self, which: str) -> Parcel: ...
+
+
 class MaintenanceControl(Protocol):
     """Looking after the clouds of a volume. *step* gets stage, done and total; it may raise to stop."""
 
@@ -303,6 +314,8 @@ class OpenVolume(Protocol):
     def browsing(self) -> Browsing: ...
     @property
     def merging(self) -> MergeControl: ...
+    @property
+    def parcels(self) -> ParcelControl: ...
     @property
     def maintenance(self) -> MaintenanceControl: ...
     @property

@@ -50,6 +50,7 @@ from hybrisfs.daemon.files import (
     ContentCommands,
     DecisionCommands,
     LabelCommands,
+    ParcelCommands,
     VersionCommands,
 )
 from hybrisfs.daemon.interfaces import VolumeKind
@@ -105,6 +106,7 @@ class Daemon:
             **self._observing.commands,
             **ContentCommands(self._slots).commands,
             **LabelCommands(self._slots).commands,
+            **ParcelCommands(self._slots).commands,
             **KeyValueCommands(self._slots).commands,
             **CloudCommands(self._slots).commands,
             **PlaceCommands(home, kind).commands,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shlex
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Generic, TypeVar
@@ -21,7 +21,7 @@ from backends.errors import (
     TransientError,
 )
 from backends.pacing import paced
-from backends.store import Store, takes_many
+from backends.store import Store, can_sign, signed_url, takes_many
 from hybrisfs.dispersal.counting import CountingStore
 from hybrisfs.dispersal.ranking import (
     CloudHealth,
@@ -124,6 +124,7 @@ class CloudPort:
         self.number = cloud.number
         self.name = cloud.name
         self.url = cloud.store.url
+        self.signs = can_sign(cloud.store)
         self.traffic = Traffic(environment)
         self._store: Store = CountingStore(cloud.store, self.traffic.request)
         self._ranking = ranking
@@ -288,6 +289,11 @@ class CloudPort:
         device may lack the right to that. It is worth another try after some hours."""
         with self._lock:
             return self._no_deletion if self._clock() < self._no_deletion_until else None
+
+    def signed_urls(self, names: Sequence[str], seconds: int, content_type: str) -> Answer[list[str]]:
+        """URLs by which others can read objects for a while, see `backends.store.signed_url`. The cloud is
+        not asked, so that this says nothing of its health."""
+        return self._answer(lambda store: [signed_url(store, name, seconds, content_type) for name in names])
 
     def stop(self) -> None:
         """Begin no further call."""

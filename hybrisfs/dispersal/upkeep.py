@@ -238,6 +238,28 @@ class Upkeep:
         call = partial(all_names, prefix=prefix, most=most)
         return self._call(cloud, "get", 0, call, None, self._get_timeout).value
 
+    def read(self, cloud: int, name: str, limit: int) -> Answer[bytes]:
+        """Read a small object of one cloud. Nothing is held against the cloud."""
+        return self._call(
+            cloud, "get", _GLANCE, lambda store: store.get(name, limit=limit), None, self._get_timeout
+        )
+
+    def all_signing(self) -> list[int]:
+        """Return all clouds that can make URLs for others, if they work now or not."""
+        return [port.number for port in self._clouds if port.signs]
+
+    def signing(self, size: int) -> list[int]:
+        """Return the clouds that take objects and can make URLs for others, the best for objects of `size`
+        bytes first."""
+        return [cloud for cloud in self.order(size) if self._clouds[cloud].signs]
+
+    def signed_urls(
+        self, cloud: int, names: Sequence[str], seconds: int, content_type: str
+    ) -> Answer[list[str]]:
+        """URLs by which everybody who has them can read objects of a cloud that signs, for so long; see
+        `backends.store.signed_url`."""
+        return self._clouds[cloud].signed_urls(names, seconds, content_type)
+
     def _write(self, cloud: int, size: int, call: Callable[[Store], object], key: str | None) -> str | None:
         answer = self._call(cloud, "put", size, call, key, self._put_timeout)
         return answer.reason if answer.error is not None else None

@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Final
 
@@ -16,6 +16,7 @@ from hybrisfs.api.request import extended
 from hybrisfs.api.status import PinnedContent
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.merge.signing import is_limited, only_reads
+from hybrisfs.parcels.parcels import Contents
 from hybrisfs.read.evict import Evictor
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.read.pin import SHARE_OF_BUDGET, Pinner
@@ -260,6 +261,26 @@ class Browsing:
             if not isinstance(data, Missing):
                 return size, data
             self._fetcher.fetch(data.chunks)
+
+    def contents(self, path: PurePath, length: int) -> Contents:
+        """The size of a file, and all of it in pieces of *length* bytes, fetched from the clouds if need be.
+        They raise HybrisError when somebody writes to it, and what `read` does."""
+        with self._fs.state.transaction() as tx:
+            state = self._state(tx, path)
+        return Contents(state[-1], self._pieces(path, length, state))
+
+    def _pieces(self, path: PurePath, length: int, state: tuple[int, ...]) -> Iterator[bytes]:
+        for offset in range(0, state[-1], length):
+            _, data = self.read(path, offset, length)
+            with self._fs.state.transaction() as tx:
+                if self._state(tx, path) != state:
+                    raise HybrisError(f"{shown(str(path))} was changed while it was read", "", "Try again.")
+            yield data
+
+    def _state(self, tx: Transaction, path: PurePath) -> tuple[int, ...]:
+        """What is another one when somebody has written to the file; its size last."""
+        inode = self._file(tx, path)
+        return inode.ino, inode.mtime, inode.ctime, inode.size
 
     def _file(self, tx: Transaction, path: PurePath) -> Inode:
         inode = self._locate(tx, path)

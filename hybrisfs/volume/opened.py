@@ -92,6 +92,7 @@ class Opened:
         self._fsck, self.mirrors = control.fsck, control.mirrors
         self.content, self.labels, self.browsing = control.content, control.labels, control.browsing
         self.conflict_table, self.merging = control.conflicts, control.merging
+        self.parcels = control.parcels
         self.settings.changed.listen(self._adopt)
         self._threads = self._start(publishing, reading)
 

@@ -40,6 +40,7 @@ from hybrisfs.kv.opening import KeyValues
 from hybrisfs.kv.shared import Owner, SharedStores
 from hybrisfs.local_parts import open_local_parts
 from hybrisfs.merge.kv_services import MAX_SERVICE_URL, ServiceRecord, read_services, service_key
+from hybrisfs.parcels.parcels import Parcels
 from hybrisfs.parts import (
     Clouds,
     Ground,
@@ -245,6 +246,7 @@ class Control:
     browsing: Browsing
     conflicts: Conflicts
     merging: Merging
+    parcels: Parcels
 
 
 def open_control(
@@ -257,6 +259,9 @@ def open_control(
     cloud_set = CloudSet(clouds, maintenance, writing, receiving.checkpoints, kits)
     upkeep.checkup.minute.listen(cloud_set.look_after)
     conflicts = Conflicts(fs)
+    browsing = Browsing(fs, reading.fetcher, reading.residency)
+    parcels = Parcels(clouds, browsing.contents)
+    upkeep.checkup.minute.listen(parcels.look_after)
     return Control(
         kits,
         cloud_set,
@@ -265,7 +270,8 @@ def open_control(
         Mirrors(ground, reading, mounting),
         Pinning(fs, committer, reading.pinner, reading.room, ground.signals, mounting),
         Labelling(fs, committer, mounting),
-        Browsing(fs, reading.fetcher, reading.residency),
+        browsing,
         conflicts,
         Merging(fs, conflicts, reading.fetcher, writing.uploads.wait_signed, reading.room.wait_for_room),
+        parcels,
     )

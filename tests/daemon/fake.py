@@ -57,6 +57,7 @@ from tests.daemon.fake_content import FakeBrowsing, FakeContent, FakeLabels
 from tests.daemon.fake_facts import EXPIRES, FakeCollection
 from tests.daemon.fake_merging import FakeMerging
 from tests.daemon.fake_mirrors import FakeMirrors
+from tests.daemon.fake_parcels import FakeParcels
 from tests.daemon.fake_versions import FakeVersions
 from tests.facts import device_of, status_of
 
@@ -209,6 +210,7 @@ class FakeVolume:
     looks: int = 0
     browsing: FakeBrowsing = field(default_factory=FakeBrowsing)
     merging: FakeMerging = field(default_factory=FakeMerging)
+    parcels: FakeParcels = field(default_factory=FakeParcels)
     content: FakeContent = field(default_factory=FakeContent)
     labels: FakeLabels = field(default_factory=FakeLabels)
     maintenance: FakeMaintenance = field(default_factory=FakeMaintenance)

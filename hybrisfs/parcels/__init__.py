@@ -1,0 +1,1 @@
+"""Parcels: files for people without the program, on one cloud, behind a link that ends."""
