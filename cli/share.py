@@ -99,7 +99,7 @@ def _added(facts: SharedParcel) -> Iterator[str]:
 @click.argument("name", metavar="[VOLUME]", required=False, shell_complete=complete_volumes)
 @json_option
 def list_(name: str | None, as_json: bool) -> None:
-    """List what is shared, by whichever of your machines, with the links."""
+    """List what your machines share, with the links."""
     with Client.connect() as client:
         facts = client.call(ShareListRequest(name=name))
     show(facts, as_json, _listed)
