@@ -25,6 +25,7 @@ from nacl.exceptions import InvalidkeyError
 from nacl.pwhash import argon2id
 
 from hybrisfs.client import HybrisError, UsageError, quoted
+from serving.certificate import write_secret
 
 __all__ = ["Guard", "User", "Users"]
 
@@ -105,7 +106,7 @@ class Users:
                 raise UsageError(f"there is a user {quoted(name)} already")
             if len(users) >= _MOST_USERS:
                 raise UsageError(f"there are {_MOST_USERS} users already")
-            self._write([*users, user])
+            self._keep([*users, user])
         return password
 
     def remove(self, name: str) -> None:
@@ -114,7 +115,7 @@ class Users:
             left = [one for one in users if one.name != name]
             if len(left) == len(users):
                 raise UsageError(f"there is no user {quoted(name)}")
-            self._write(left)
+            self._keep(left)
 
     @contextmanager
     def _changing(self) -> Iterator[list[User]]:
@@ -125,13 +126,8 @@ class Users:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield self.all()
 
-    def _write(self, users: list[User]) -> None:
-        new = self._path.with_name(f"{self._path.name}.new")
-        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
-            file.write(msgspec.json.encode(_File(1, users)))
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self._path)
+    def _keep(self, users: list[User]) -> None:
+        write_secret(self._path, msgspec.json.encode(_File(1, users)))
 
 
 def _hash(password: str) -> str:
