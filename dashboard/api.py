@@ -56,6 +56,7 @@ from hybrisfs.api.key_value import (
 )
 from hybrisfs.api.maintenance import Kit, RecoveryShowRequest
 from hybrisfs.api.objects import attributes_of
+from hybrisfs.api.parcels import ParcelList, ShareListRequest, ShareRevokeRequest
 from hybrisfs.api.request import LongRequest, message_of
 from hybrisfs.api.request import Request as Command
 from hybrisfs.api.status import AnyVolume, EventsRequest, PendingRequest, StatusRequest, UnusableVolume
@@ -152,6 +153,8 @@ class Api:
             return message_of(ask(ConflictsListRequest(name, int(first), _PAGE)))
         if what == "containers":
             return {"places": list(map(_place, ask(KvContainersRequest(name)).places))}
+        if what == "shared":
+            return _shared(ask(ShareListRequest(name)))
         if what == "recovery":
             return {"kits": [_kit(one) for one in ask(RecoveryShowRequest(name)).kits]}
         raise UsageError(f"nothing is known of {what[:80]!r}")
@@ -303,6 +306,14 @@ def _kit(kit: Kit) -> Message:
     }
 
 
+def _shared(found: ParcelList) -> Message:
+    """What the page shows of the files that are shared: not the links, which are secrets."""
+    parcels: list[Message] = [message_of(one) for one in found.parcels]
+    for one in parcels:
+        del one["link"]
+    return {"parcels": parcels, "silent": found.silent}
+
+
 def _place(place: Place) -> Message:
     """What the page shows of a place of metadata."""
     return {**message_of(place), "where": place.shown}
@@ -363,6 +374,7 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "pin": Action(PinRequest, mounted_path=True),
     "unpin": Action(UnpinRequest, mounted_path=True),
     "evict": Action(EvictRequest, mounted_path=True),
+    "revoke": Action(ShareRevokeRequest, ("which",)),
     "settings": Action(
         VolumeSetRequest, tuple(one for one in VolumeSetRequest.__struct_fields__ if one != "name")
     ),

@@ -10,7 +10,7 @@
 # commit it: it is the code that everybody will run.
 #
 # To install from them say `--no-build-isolation`, with what is in build.lock there: else pip fetches whatever
-# is newest to build what comes as source. On x86_64 nothing does; elsewhere zfec may.
+# is newest to build what comes as source. On x86_64 wsgidav does, which needs no compiler; elsewhere zfec may, too.
 
 set -eu
 

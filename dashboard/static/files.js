@@ -2,6 +2,7 @@
 
 import { about, ask } from "./api.js";
 import { badge, button, empty, icon } from "./parts.js";
+import { shared, showShared } from "./shared.js";
 import { h } from "./vdom.js";
 import { past, showRemoved, showVersions } from "./versions.js";
 import { moment, size } from "./words.js";
@@ -31,6 +32,7 @@ export const files = {
           : table(app, place),
       preview(app, place),
       past(app, place),
+      shared(app, place),
     ];
   },
 };
@@ -47,6 +49,7 @@ function unread(path) {
     busy: false,
     preview: null,
     past: null,
+    shared: null,
   };
 }
 
@@ -111,7 +114,12 @@ function crumbs(app, place) {
         ),
       ),
     ),
-    button("Removed files", () => showRemoved(app, place, place.path)),
+    h(
+      "div",
+      { class: "buttons" },
+      button("Removed files", () => showRemoved(app, place, place.path)),
+      button("Shared by links", () => showShared(app, place)),
+    ),
   );
 }
 

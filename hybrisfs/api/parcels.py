@@ -93,4 +93,4 @@ class ShareRevokeRequest(Request[RevokedParcel], kw_only=True):
 
     name: Text | None = None
     which: Text
-    """Its id, the beginning of that, or the path of the file in the volume."""
+    """The path of the file in the volume, or its id, or the first eight digits of that, or more."""

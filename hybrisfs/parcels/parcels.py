@@ -47,6 +47,7 @@ _DAY: Final = 86400
 _LOOK_EVERY: Final = 6 * 3600.0  # seconds between two looks for what is over
 _MOST_NAMES: Final = 50_000  # of objects of parcels on one cloud
 _TRIES: Final = 3
+_DIGITS: Final = 8
 _PAGE_TYPE: Final = "text/html; charset=utf-8"
 _PIECE_TYPE: Final = "application/octet-stream"
 
@@ -202,14 +203,15 @@ class Parcels:
         return ParcelList(self._ground.name, parcels, [self._name(number) for number in silent])
 
     def revoke(self, which: str) -> Parcel:
-        """Delete a parcel, by its id, the beginning of it, or the path of its file, if only one has that."""
+        """Delete a parcel, by the path of its file, if only one has that, or by its id or the first digits of
+        it, at least `_DIGITS`."""
         found, silent = self._look()
+        path = which.strip("/")
         chosen = [
-            one
-            for one in found
-            if one.parcel.hex().startswith(which)
-            or (one.record is not None and os.fsdecode(one.record.path) == which.strip("/"))
+            one for one in found if path and one.record is not None and os.fsdecode(one.record.path) == path
         ]
+        if not chosen and len(which) >= _DIGITS:
+            chosen = [one for one in found if one.parcel.hex().startswith(which)]
         if not chosen:
             asked = f"not asked: {', '.join(map(self._name, silent))}" if silent else ""
             raise UsageError(

@@ -198,6 +198,18 @@ def test_files_are_kept_and_let_go(page: Page, volume: FakeVolume, tmp_path: Any
     assert (volume.content.pinned, volume.content.evicted) == ([], [PurePath()])
 
 
+def test_what_is_shared_is_shown_without_links_and_revoked(page: Page, volume: FakeVolume) -> None:
+    made = [volume.parcels.make(PurePath(name), 2, None, lambda done, total: None) for name in ("a", "b")]
+    volume.parcels.silent = ["s3-2"]
+    answer = page.get("/api/volumes/photos/shared")
+    assert [(one["path"], one["whole"]) for one in answer.json()["parcels"]] == [("a", True), ("b", True)]
+    assert answer.json()["silent"] == ["s3-2"]
+    assert not any(one.link in answer.text for one in made)
+    assert page.post("/api/volumes/photos/do/revoke", {"which": made[0].id}).status_code == 200
+    assert volume.parcels.made == [made[1]]
+    assert page.post("/api/volumes/photos/do/revoke", {"which": "a"}).status_code == 400
+
+
 def test_conflicts_are_settled(page: Page, volume: FakeVolume) -> None:
     volume.conflicting = [{"path": "a (conflict)", "of": "a"}]
     assert page.post("/api/volumes/photos/do/keep", {"path": "nothing"}).status_code == 400

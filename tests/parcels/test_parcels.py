@@ -111,8 +111,9 @@ def test_what_is_revoked_leads_nowhere_and_others_stay(rig: Rig) -> None:
     assert {one.id for one in parcels.all().parcels} == {first.id, second.id}
     with pytest.raises(UsageError, match="2 times"):
         parcels.revoke("file")
-    with pytest.raises(UsageError):
-        parcels.revoke("other")
+    for nothing in ("other", "", "/", first.id[:7]):
+        with pytest.raises(UsageError):
+            parcels.revoke(nothing)
     parcels.revoke(first.id[:8])
     with pytest.raises(urllib.error.HTTPError):
         fetched(first.link)

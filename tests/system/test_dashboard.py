@@ -233,6 +233,45 @@ def test_folders_are_browsed_and_files_kept(opened: Opened, machines: Pair) -> N
     assert opened.complaints == []
 
 
+def test_what_is_shared_by_links_is_shown_and_revoked(opened: Opened) -> None:
+    page, asked = opened.page, list[object]()
+    show(page, "files")
+    page.get_by_role("button", name="Shared by links", exact=True).click()
+    expect(page.get_by_text("Nothing is shared. hybrisfs share FILE")).to_be_visible(timeout=PATIENCE)
+    there = [
+        {
+            "id": "3f2a" * 8,
+            "path": "Photos/one.jpg",
+            "size": 1_000_000,
+            "made": 1_795_000_000,
+            "expires": 1_795_600_000,
+            "cloud": "hetzner",
+            "device": "here",
+            "whole": True,
+        }
+    ]
+
+    def revoke(route: Route) -> None:
+        asked.append(route.request.post_data_json)
+        there.clear()
+        route.fulfill(json={})
+
+    page.route(
+        "**/api/volumes/*/shared", lambda route: route.fulfill(json={"parcels": there, "silent": ["s3"]})
+    )
+    page.route("**/api/volumes/*/do/revoke", revoke)
+    page.get_by_role("button", name="Shared by links", exact=True).click()
+    expect(page.get_by_text("Photos/one.jpg, 1.0 MB, by here, on hetzner")).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_text("Not asked, as it does not answer: s3.")).to_be_visible()
+    no_violations(page)
+    page.get_by_role("button", name="Revoke the link to Photos/one.jpg").click()
+    page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
+    expect(page.get_by_text("Nothing is shared. hybrisfs share FILE")).to_be_visible(timeout=PATIENCE)
+    assert asked == [{"which": "3f2a" * 8}]
+    page.get_by_role("button", name="Close: Shared by links").click()
+    assert opened.complaints == []
+
+
 def test_versions_and_removed_files_are_restored_by_clicks(opened: Opened, machines: Pair) -> None:
     page, here = opened.page, machines.here
     letter = here.mountpoint / "letter.txt"

@@ -214,4 +214,5 @@ def test_it_lists_the_libraries_in_it_which_are_those_of_the_lock_file(package: 
         assert f"\n{one['name']}=={one['version']} " in locked, one
         assert one["licenses"], one
         [digest] = one["hashes"]
-        assert digest["content"] in locked or one["name"] == "zfec", one
+        # Of these the lock file has no wheel for this machine: they are built from their source.
+        assert digest["content"] in locked or one["name"] in ("wsgidav", "zfec"), one
