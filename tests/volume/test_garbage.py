@@ -130,7 +130,7 @@ def test_what_was_deleted_and_is_written_again_goes_to_the_clouds_anew(hasty: De
     assert packs(hasty) == {}
     hasty.write("again", noise(1, MIB))
     hasty.sync()
-    assert len(packs(hasty)) == 2
+    assert sum(packs(hasty).values()) >= 2 * MIB, "both copies, in as many packs as there was time for"
     assert packs(hasty).keys().isdisjoint(before)
     hasty.volume.drop_cache()
     hasty.reopen()
@@ -167,7 +167,7 @@ def test_nothing_goes_before_its_time(device: Device) -> None:
     assert (done.found["young"], done.proposed, done.deleted_packs) == (1, 0, 0)
     assert packs(device) == before
     device.around.ahead_ns = 10 * 365 * 86_400 * 10**9
-    assert collect(device).deleted_packs == 1
+    assert collect(device).deleted_packs
     assert packs(device) == {}
 
 
@@ -182,7 +182,8 @@ def test_a_file_that_was_deleted_and_is_still_open_keeps_its_bytes(hasty: Device
     assert collect(hasty).deleted_packs == 0
     with fs.state.transaction() as tx:
         fs.release(tx, handle)
-    assert collect(hasty).deleted_packs == 1
+    assert collect(hasty).deleted_packs
+    assert packs(hasty) == {}
 
 
 def test_a_cloud_that_is_away_is_cleaned_when_it_is_back(hasty: Device, tmp_path: Path) -> None:
@@ -200,7 +201,7 @@ def test_a_cloud_that_is_away_is_cleaned_when_it_is_back(hasty: Device, tmp_path
     away.rmdir()
     (tmp_path / "elsewhere").rename(away)
     hasty.reopen()
-    assert len(packs(hasty)) == 1
+    assert packs(hasty)
     done = collect(hasty)
     assert (done.due_packs, len(packs(hasty))) == (0, 0)
 
