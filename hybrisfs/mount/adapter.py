@@ -175,7 +175,8 @@ class Adapter(fuse.Operations):
     def forget(self, forgets: Sequence[tuple[int, int]]) -> None:
         with self._state.transaction() as tx:
             for ino, times in forgets:
-                self._known.forgotten(ino, times)
+                if self._known.forgotten(ino, times):
+                    self._fs.unseen.forgotten(ino)
                 self._fs.forget(tx, ino)
 
     def mknod(self, request: Request, parent: int, name: bytes, mode: int, rdev: int) -> Entry | Later:

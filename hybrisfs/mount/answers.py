@@ -230,13 +230,15 @@ class KnownDirectories:
         if not echo:
             self._known.add(ino)
 
-    def forgotten(self, ino: int, times: int) -> None:
-        """The kernel has forgotten the number as many times as it was given it."""
+    def forgotten(self, ino: int, times: int) -> bool:
+        """The kernel has forgotten the number so many times. Whether it has known the directory until now."""
         left = self._told.pop(ino, 0) - times
         if left > 0:
             self._told[ino] = left
-        elif ino != ROOT_INO:
+        elif ino in self._known and ino != ROOT_INO:
             self._known.discard(ino)
+            return True
+        return False
 
 
 class Listings:

@@ -6,6 +6,9 @@ kernel may not know the new one yet, or the program has not looked again. So eac
 here until a program looks, or `SECONDS` are over. Before the filesystem obeys a program, it is asked here
 whether the program may mean something else than what is there now (`merge.resolution`).
 
+What a program has seen in a directory it knows also when the kernel forgets the directory, as it does when
+another device moves that, or for want of memory: such a directory counts as known for as long.
+
 Programs look by reading a file, or by asking for its attributes. The kernel asks for these, too, before it
 opens a file, so that one question does not show that the program knows what it overwrites. A listing shows a
 name that is new; it does not show that another file has taken over a name.
@@ -27,6 +30,7 @@ __all__ = ["SECONDS", "Aspect", "Change", "NameChange", "Unseen"]
 SECONDS: Final = 10.0
 """Longer than a program takes from reading a file to replacing it, on a machine that is busy, too."""
 _ENOUGH: Final = 2  # looks that are enough for everything
+_MOST_FORGOTTEN: Final = 10_000  # directories; the kernel can forget millions at once
 
 
 class NameChange(NamedTuple):
@@ -62,6 +66,7 @@ class Unseen:
         self._arrivals = OrderedDict[int, _Arrival]()  # by inode
         self._vacated = OrderedDict[tuple[int, bytes], float]()  # names that no node has had since then
         self._listed = OrderedDict[int, float]()  # when programs last began to list a directory
+        self._forgotten = OrderedDict[int, float]()  # when the kernel last forgot a directory
 
     def watch(self, knows: Callable[[int], bool] | None) -> None:
         """There are programs from now on; *knows* tells in which directories they may know names. None: there
@@ -70,6 +75,14 @@ class Unseen:
         self._arrivals.clear()
         self._vacated.clear()
         self._listed.clear()
+        self._forgotten.clear()
+
+    def forgotten(self, directory: int) -> None:
+        """The kernel knows the directory no more."""
+        if self._knows is not None:
+            _put_last(self._forgotten, directory, self._monotonic())
+            if len(self._forgotten) > _MOST_FORGOTTEN:
+                self._forgotten.popitem(last=False)
 
     def __bool__(self) -> bool:
         """False when there is nothing that programs may not know."""
@@ -81,11 +94,11 @@ class Unseen:
         """The view shows these names otherwise than before, by no program's doing."""
         if self._knows is None:
             return
+        now = self._tidy()
         gone: dict[tuple[int, bytes], bool] = {}
         for parent, name, was_there in changes:
-            if self._knows(parent):
+            if self._knows(parent) or parent in self._forgotten:
                 gone[parent, name] = gone.get((parent, name), False) or was_there
-        now = self._tidy()
         for where, was_there in gone.items():
             place = tx.places.find(*where)
             if place is None:
@@ -110,6 +123,7 @@ class Unseen:
         now = self._monotonic()
         _drop_before(self._vacated, now - SECONDS)
         _drop_before(self._listed, now - SECONDS)
+        _drop_before(self._forgotten, now - SECONDS)
         while self._arrivals and next(iter(self._arrivals.values())).at <= now - SECONDS:
             self._arrivals.popitem(last=False)
         return now

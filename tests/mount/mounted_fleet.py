@@ -17,6 +17,7 @@ from hybrisfs.stages import Stage
 from hybrisfs.tree.unseen import Change
 from hybrisfs.versions.browser import VersionBrowser
 from tests.merge.fleet import Device, Fleet
+from tests.system.deadline import until
 from tests.versions.support import UsualRetention
 
 __all__ = ["MountedFleet"]
@@ -87,6 +88,17 @@ class MountedFleet:
             assert begun.wait(_PATIENCE)
             with notifier.at_rest():
                 pass
+
+    def have_forgotten(self, path: str) -> None:
+        """Have the kernel forget a folder, which takes root, and wait until that has been heard of."""
+        ino = self.here.at(path).ino
+        assert self._mount._adapter.knows(ino)
+
+        def is_forgotten() -> bool:
+            Path("/proc/sys/vm/drop_caches").write_text("2")  # names and inodes
+            return not self._mount._adapter.knows(ino)
+
+        until(is_forgotten, "the folder to be forgotten", _PATIENCE)
 
     def meet(self) -> dict[str, bytes]:
         """The content of all files once all have heard of all; all show the same."""

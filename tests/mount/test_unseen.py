@@ -162,6 +162,22 @@ def test_a_file_that_came_unseen_under_a_free_name_is_kept(both: MountedFleet, a
     assert sorted(both.meet().values()) == sorted([OURS, THEIRS])
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can have the kernel forget")
+@pytest.mark.parametrize("within", ["folder", "folder/folder"])
+def test_what_came_into_a_folder_that_the_kernel_had_forgotten_is_kept(
+    both: MountedFleet, within: str
+) -> None:
+    """The program has looked into the folder, and does not know what the kernel remembers."""
+    (both.root / within).mkdir(parents=True)
+    both.meet()
+    assert not (both.root / within / "file").exists()
+    both.have_forgotten(within)
+    both.there.write(f"{within}/file", THEIRS)
+    both.tell(both.arrive())
+    save(both.root / within)
+    assert sorted(both.meet().values()) == sorted([OURS, THEIRS])
+
+
 def test_a_file_is_made_only_where_none_has_come(both: MountedFleet) -> None:
     assert not (both.root / "file").exists()
     both.there.write("file", THEIRS)

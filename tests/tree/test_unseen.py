@@ -178,3 +178,16 @@ def test_without_programs_everything_is_seen(rig: Rig, unseen: Unseen, file: Ino
     replaced(rig)
     unseen.content_changed(file.ino)
     assert not unseen
+
+
+def test_what_comes_into_a_directory_that_the_kernel_has_just_forgotten(
+    rig: Rig, unseen: Unseen, clock: Clock
+) -> None:
+    folder = rig.fs.make(rig.tx, ROOT_INO, b"folder", 0o40755, 1, 1)
+    file = rig.make(b"file", b"content", folder.ino)
+    for seconds, seen in ((SECONDS - 1, True), (SECONDS + 1, False)):
+        unseen.forgotten(folder.ino)
+        clock.now += seconds
+        unseen.names_changed(rig.tx, [NameChange(folder.ino, b"file", False)])
+        assert unseen.may_replace_unseen(folder.ino, b"file", file.ino) == seen
+        clock.now += SECONDS
