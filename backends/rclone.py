@@ -238,9 +238,7 @@ class RcloneStore(FolderStore[RcloneClient], HttpDriver[RcloneClient]):
     def _require_root(self, client: RcloneClient, operation: str, name: str) -> None:
         """Raise `MissingRootError` unless the folder is there and ours."""
         if client.size(_ROOT) is None:
-            trouble = (
-                f"there is no folder {self._address.path} at the remote, or it is not the one that was set up"
-            )
+            trouble = f"the remote has no folder {self._address.path}, or not the one that was set up"
             raise self._absent(operation, name, trouble)
         self._seen_root = time.monotonic()
 

@@ -236,7 +236,7 @@ def _refusal(status: int, answer: GuardedBody) -> RefusedError:
 def _decoded(answer: GuardedBody) -> dict[str, Any]:
     decoded = json.loads(answer.read())
     if not isinstance(decoded, dict):
-        raise BodyError("garbled", "the answer of rclone is no object")
+        raise BodyError("garbled", "the answer of rclone is not a JSON object")
     return decoded
 
 

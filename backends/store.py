@@ -173,10 +173,10 @@ def can_sign(store: Store) -> bool:
 
 
 def signed_url(store: Store, name: str, seconds: int, content_type: str) -> str:
-    """A URL by which everybody who has it can read an object of a store that `can_sign`, for so many seconds,
-    at most `LONGEST_SIGNED`. Browsers take what it leads to for a document of *content_type*.
+    """A URL that lets anybody read one object of a store that `can_sign`, for *seconds*, at most
+    `LONGEST_SIGNED`. Browsers get a document of *content_type*.
 
-    No request is needed for it, so the object need not be there. Raises any `StoreError`.
+    The cloud is not asked for it, so the object can be missing. Raises any `StoreError`.
     """
     check_name(name)
     if not 0 < seconds <= LONGEST_SIGNED:

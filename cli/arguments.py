@@ -162,7 +162,7 @@ class SizeType(click.ParamType[int]):
     def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> int:
         found = _SIZE.fullmatch(str(value).upper())
         if found is None:
-            self.fail(f"{str(value)[:80]!r} is no size: write 500M or 40G", parameter, context)
+            self.fail(f"{str(value)[:80]!r} is not a size: write 500M or 40G", parameter, context)
         return int(float(found[1]) * 1000 ** " KMGT".index(found[2] or " "))
 
 

@@ -119,9 +119,9 @@ def _table(facts: Clouds) -> Iterator[str]:
 def test(cloud_name: str, make: bool, name: str | None, as_json: bool) -> None:
     """Put, get and delete a small object on CLOUD, which may be a URL that the volume does not use.
 
-    Its folder or bucket is made if it is not there. It is tried as well whether the cloud keeps what is
-    deleted and overwritten, and whether the credentials of this machine could destroy that: then so could
-    somebody who stole it. A URL can be tried without any volume, but for that.
+    A folder or bucket that is missing is made. For a cloud of a volume this also finds out two things: does
+    the cloud keep what is deleted and overwritten, and could the credentials of this machine destroy that? If
+    they could, a thief of this machine could, too. A URL can be tried before there is any volume.
     """
     with Client.connect() as client:
         facts: TestedCloud | TriedPlace

@@ -43,7 +43,7 @@ _COMMANDS: Final = {
     "resume": ("transfers", "Let transfers with the clouds go on."),
     "cache": ("files", "Manage the local copies of what the clouds hold."),
     "versions": ("versions", "List, show and restore what files and folders were before."),
-    "share": ("share", "Give a file to somebody without the program, by a link that ends."),
+    "share": ("share", "Make a link that opens one file in any browser, for some days."),
     "conflicts": ("decisions", "See and settle what several machines have changed at the same time."),
     "deletions": ("decisions", "Decide on mass deletions by other machines, which wait for you."),
     "device": ("device", "Let other machines into a volume, and list them."),

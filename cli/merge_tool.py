@@ -112,13 +112,13 @@ def _words(command: str | None, files: Mapping[str, Path], found: ComparedVersio
     if chosen is None:
         raise click.ClickException(
             f"{shown(found.path)} is not merged without you: {found.why}. "
-            f"There is no program for that, or no terminal: "
+            f"No program for merging was found that can run here: "
             f"name one with --tool or {_VARIABLE}, or use hybrisfs conflicts keep"
         )
     try:
         words = shlex.split(chosen)
     except ValueError as error:
-        raise click.UsageError(f"{shown(chosen)} is no command: {error}") from None
+        raise click.UsageError(f"{shown(chosen)} is not a command: {error}") from None
     if not words or not words[0]:
         raise click.UsageError("the command of the tool is empty")
     if not any(_NAME.search(word) for word in words):

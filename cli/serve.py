@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import signal
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _USUAL_S3: Final = "127.0.0.1:8014"
 _USUAL_WEBDAV: Final = "127.0.0.1:8015"
 _USUAL_SFTP: Final = "127.0.0.1:8016"
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -31,16 +33,58 @@ def serve() -> None:
     """Serve a volume to others: its files by WebDAV or SFTP, its key-value store by S3."""
 
 
+def _folder_options(usual: str) -> Callable[[_Function], _Function]:
+    """What all servers of files take. *usual* is where one listens by default."""
+    options = (
+        volume_argument,
+        click.option("--folder", metavar="PATH", default="", help="Serve this folder of the volume only."),
+        click.option(
+            "--listen", metavar="HOST:PORT", default=usual, show_default=True, help="Where to listen."
+        ),
+        click.option("--read-only", is_flag=True, help="Let nobody change anything."),
+    )
+
+    def add(command: _Function) -> _Function:
+        for one in reversed(options):
+            command = one(command)
+        return command
+
+    return add
+
+
+def _require_daemon() -> None:
+    """One that cannot be started is better reported before the server starts."""
+    with Client.connect():
+        pass
+
+
+def _until_ctrl_c(work: Callable[[], None]) -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+    try:
+        work()
+    except KeyboardInterrupt:
+        click.echo(err=True)
+
+
+def _announce(endpoint: Served | SftpEndpoint, what: str, protocol: str) -> None:
+    """Where it is served."""
+    click.echo(f"Serving {shown(what)} by {protocol} at {endpoint.urls[0]}. Ctrl-C ends it.")
+    if len(endpoint.urls) > 1:
+        click.echo(f"Also at {', '.join(endpoint.urls[1:])}.")
+    for line in endpoint.code():
+        click.echo(line)
+
+
+def _warn(endpoint: Served | SftpEndpoint) -> None:
+    if not endpoint.is_local:
+        click.echo("hybrisfs: others on the network can connect; they need a password", err=True)
+
+
 @serve.command(
     epilog="\b\nExamples:\n  hybrisfs serve webdav home"
     "\n  hybrisfs serve webdav home --folder Films --read-only --listen 0.0.0.0:8015",
 )
-@volume_argument
-@click.option("--folder", metavar="PATH", default="", help="Serve this folder of the volume only.")
-@click.option(
-    "--listen", metavar="HOST:PORT", default=_USUAL_WEBDAV, show_default=True, help="Where to listen."
-)
-@click.option("--read-only", is_flag=True, help="Let nobody change anything.")
+@_folder_options(_USUAL_WEBDAV)
 @click.option("--plain", is_flag=True, help="Without TLS; only programs of this machine can connect then.")
 @json_option
 def webdav(name: str, folder: str, listen: str, read_only: bool, plain: bool, as_json: bool) -> int:
@@ -56,38 +100,23 @@ def webdav(name: str, folder: str, listen: str, read_only: bool, plain: bool, as
     from serving.server import Wanted
     from serving.server import serve as serve_webdav
 
-    address = parse_address(listen)
-    with Client.connect():  # a daemon that cannot be started is better told here
-        pass
+    _require_daemon()
+    wanted = Wanted(name, folder, parse_address(listen), read_only, plain)
 
     def show(endpoint: Served) -> None:
-        if not endpoint.is_local:
-            click.echo("hybrisfs: others on the network can connect; they need a password", err=True)
+        _warn(endpoint)
+        made = endpoint.certificate
         if as_json:
-            made = endpoint.certificate
             said = {"urls": endpoint.urls, "fingerprint": None if made is None else made.fingerprint}
             click.echo(json.dumps(said | {"certificate": None if made is None else str(made.chain)}))
-        else:
-            _describe(endpoint, f"{name}/{folder}" if folder else name)
+            return
+        _announce(endpoint, f"{name}/{folder}" if folder else name, "WebDAV")
+        if made is not None:
+            click.echo(f"{'New certificate' if made.is_new else 'Certificate'}: {made.chain}")
+            click.echo(f"Its SHA-256 fingerprint, also in the code:\n  {made.fingerprint}")
 
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
-    try:
-        serve_webdav(Wanted(name, folder, address, read_only, plain), show)
-    except KeyboardInterrupt:
-        click.echo(err=True)
+    _until_ctrl_c(lambda: serve_webdav(wanted, show))
     return 0
-
-
-def _describe(endpoint: Served, what: str) -> None:
-    click.echo(f"Serving {shown(what)} by WebDAV at {endpoint.urls[0]}. Ctrl-C ends it.")
-    if len(endpoint.urls) > 1:
-        click.echo(f"Also at {', '.join(endpoint.urls[1:])}.")
-    made = endpoint.certificate
-    if made is not None:
-        for line in endpoint.code():
-            click.echo(line)
-        click.echo(f"{'New certificate' if made.is_new else 'Certificate'}: {made.chain}")
-        click.echo(f"Its SHA-256 fingerprint, also in the code:\n  {made.fingerprint}")
 
 
 # -- hybrisfs serve sftp --------------------------------------------------------------------------------
@@ -97,12 +126,7 @@ def _describe(endpoint: Served, what: str) -> None:
     epilog="\b\nExamples:\n  hybrisfs serve sftp home"
     "\n  hybrisfs serve sftp home --folder Scans --listen 0.0.0.0:8016",
 )
-@volume_argument
-@click.option("--folder", metavar="PATH", default="", help="Serve this folder of the volume only.")
-@click.option(
-    "--listen", metavar="HOST:PORT", default=_USUAL_SFTP, show_default=True, help="Where to listen."
-)
-@click.option("--read-only", is_flag=True, help="Let nobody change anything.")
+@_folder_options(_USUAL_SFTP)
 @json_option
 def sftp(name: str, folder: str, listen: str, read_only: bool, as_json: bool) -> int:
     """Serve the files of a mounted volume by SFTP, until Ctrl-C.
@@ -117,34 +141,20 @@ def sftp(name: str, folder: str, listen: str, read_only: bool, as_json: bool) ->
     from hybrisfs.listening import parse_address
     from serving.sftp_server import SftpWanted, serve_sftp
 
-    address = parse_address(listen)
-    with Client.connect():  # a daemon that cannot be started is better told here
-        pass
+    _require_daemon()
+    wanted = SftpWanted(name, folder, parse_address(listen), read_only)
 
     def show(endpoint: SftpEndpoint) -> None:
-        if not endpoint.is_local:
-            click.echo("hybrisfs: others on the network can connect; they need a password", err=True)
+        _warn(endpoint)
         if as_json:
             click.echo(json.dumps({"urls": endpoint.urls, "fingerprint": endpoint.fingerprint}))
-        else:
-            _describe_sftp(endpoint, f"{name}/{folder}" if folder else name)
+            return
+        _announce(endpoint, f"{name}/{folder}" if folder else name, "SFTP")
+        kind = "New key" if endpoint.key_is_new else "Key"
+        click.echo(f"{kind} of this server (ED25519), also in the code:\n  {endpoint.fingerprint}")
 
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
-    try:
-        serve_sftp(SftpWanted(name, folder, address, read_only), show)
-    except KeyboardInterrupt:
-        click.echo(err=True)
+    _until_ctrl_c(lambda: serve_sftp(wanted, show))
     return 0
-
-
-def _describe_sftp(endpoint: SftpEndpoint, what: str) -> None:
-    click.echo(f"Serving {shown(what)} by SFTP at {endpoint.urls[0]}. Ctrl-C ends it.")
-    if len(endpoint.urls) > 1:
-        click.echo(f"Also at {', '.join(endpoint.urls[1:])}.")
-    for line in endpoint.code():
-        click.echo(line)
-    kind = "New key" if endpoint.key_is_new else "Key"
-    click.echo(f"{kind} of this server (ED25519), also in the code:\n  {endpoint.fingerprint}")
 
 
 # -- hybrisfs serve user --------------------------------------------------------------------------------
@@ -264,9 +274,5 @@ def s3(name: str, listen: str, show_keys: bool, as_json: bool) -> int:
         click.echo(f"Serving {name} as S3 at {endpoint.url}. Ctrl-C ends it.")
         click.echo(f"Clients need path-style addresses, and a key: hybrisfs serve s3 {name} --show-keys")
 
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
-    try:
-        serve_s3(name, address, show)
-    except KeyboardInterrupt:
-        click.echo(err=True)
+    _until_ctrl_c(lambda: serve_s3(name, address, show))
     return 0

@@ -44,10 +44,10 @@ class _Shares(click.Group):
     "\n  hybrisfs share revoke holiday.mp4",
 )
 def share() -> None:
-    """Give a file to somebody without the program.
+    """Make a link that opens one file in any browser, for some days.
 
-    The file is encrypted under a key of its own and put on one cloud. Who has the link opens it in a browser,
-    without an account, until the link ends. Later changes of the file do not count.
+    The file is encrypted under a key of its own and put on one cloud. The link opens it without the program
+    and without an account. The link shows the file as it was when the link was made.
 
     hybrisfs share FILE is the same as hybrisfs share add FILE; write ./list for a file of that name.
     """

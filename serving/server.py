@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import datetime
-import ipaddress
 import os
 import shutil
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from hybrisfs import http_server
-from hybrisfs.client import UsageError, scratch_folder
-from hybrisfs.listening import Address, listening, only_one
+from hybrisfs.client import UsageError
+from hybrisfs.listening import Address
 from hybrisfs.qr import qr_lines
 from serving.app import WebDav
 from serving.beneath import opened
 from serving.certificate import Certificate, certificate, names_of_machine
-from serving.door import Door
 from serving.folder import Folder
 from serving.mounted import MountedFolder
 from serving.resources import Provider
-from serving.start import check_machine, check_users, places, served_folder, users_of
+from serving.start import begun
 from serving.unfinished import Unfinished
 from serving.users import Guard
 
@@ -65,15 +62,9 @@ def serve(wanted: Wanted, show: Callable[[Endpoint], None]) -> None:
     Ends with KeyboardInterrupt at Ctrl-C. Raises UsageError, HybrisError when it is not mounted, has no
     users, is served already, or the address cannot be used; OSError.
     """
-    check_machine()
-    root = served_folder(wanted.volume, wanted.folder)
-    users = users_of(wanted.volume)
-    check_users(users, wanted.volume)
-    scratch = scratch_folder() / f"webdav-{wanted.volume}"
-    scratch.mkdir(mode=0o700, exist_ok=True)
-    with only_one(scratch / "lock", wanted.volume), listening(wanted.address) as listener:
-        is_local = ipaddress.ip_address(listener.getsockname()[0]).is_loopback
-        if wanted.plain and not is_local:
+    with begun("webdav", wanted.volume, wanted.folder, wanted.address) as beginning:
+        root, users, scratch, door = beginning
+        if wanted.plain and not beginning.is_local:
             raise UsageError(
                 "--plain is for this machine only", "others on the network could read passwords and files"
             )
@@ -82,9 +73,9 @@ def serve(wanted: Wanted, show: Callable[[Endpoint], None]) -> None:
         folder = Folder(root, unfinished)
         folder.remove_left(MountedFolder(wanted.volume, ""))
         litter = Folder(_Scratch(scratch / "litter"), unfinished, _LARGEST_LITTER)
-        door = Door(listener)
         application = WebDav(Provider(folder, litter, read_only=wanted.read_only), Guard(users), door.entered)
-        endpoint = Endpoint(_urls(door, made is not None), is_local, made)
+        urls = beginning.urls("http" if made is None else "https")
+        endpoint = Endpoint(urls, beginning.is_local, made)
         try:
             http_server.serve(
                 application,
@@ -96,7 +87,6 @@ def serve(wanted: Wanted, show: Callable[[Endpoint], None]) -> None:
             )
         finally:
             application.close()
-            door.close()
 
 
 class _Scratch:
@@ -120,8 +110,3 @@ class _Scratch:
 def _certificate(folder: Path) -> Certificate:
     folder.mkdir(mode=0o700, exist_ok=True)
     return certificate(folder, names_of_machine(), datetime.datetime.now(datetime.UTC))
-
-
-def _urls(listener: socket.socket, tls: bool) -> list[str]:
-    scheme = "https" if tls else "http"
-    return [f"{scheme}://{place}" for place in places(listener)]

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import signal
 from collections.abc import Callable
 from typing import NamedTuple
 
-from hybrisfs.client import scratch_folder
-from hybrisfs.listening import Address, listening, only_one
+from hybrisfs.listening import Address
 from hybrisfs.qr import qr_lines
 from serving.door import Door
 from serving.folder import Folder
 from serving.host_key import HostKey, host_key
 from serving.sftp import serve_clients
-from serving.start import check_machine, check_users, places, served_folder, users_of
+from serving.start import begun
 from serving.unfinished import Unfinished
 from serving.users import Guard
 
@@ -50,21 +48,10 @@ def serve_sftp(wanted: SftpWanted, show: Callable[[SftpEndpoint], None]) -> None
     Ends with KeyboardInterrupt at Ctrl-C. Raises UsageError, HybrisError when it is not mounted, has no
     users, is served already, or the address cannot be used; OSError.
     """
-    check_machine()
-    root = served_folder(wanted.volume, wanted.folder)
-    users = users_of(wanted.volume)
-    check_users(users, wanted.volume)
-    scratch = scratch_folder() / f"sftp-{wanted.volume}"
-    scratch.mkdir(mode=0o700, exist_ok=True)
-    with (
-        only_one(scratch / "lock", wanted.volume),
-        listening(wanted.address) as listener,
-        Door(listener) as door,
-    ):
+    with begun("sftp", wanted.volume, wanted.folder, wanted.address) as beginning:
+        root, users, scratch, door = beginning
         key = host_key(users.folder)
-        is_local = ipaddress.ip_address(door.getsockname()[0]).is_loopback
-        urls = [f"sftp://{place}" for place in places(door)]
-        endpoint = SftpEndpoint(urls, is_local, key.fingerprint, key.is_new)
+        endpoint = SftpEndpoint(beginning.urls("sftp"), beginning.is_local, key.fingerprint, key.is_new)
         folder = Folder(root, Unfinished(scratch))
         asyncio.run(_serve(door, key, Guard(users), folder, lambda: show(endpoint), wanted.read_only))
     raise KeyboardInterrupt

@@ -1,17 +1,23 @@
-"""What a server of a folder looks at before it starts: this machine, the folder, its users, its address."""
+"""How each server of a folder starts: it looks at this machine, the folder and its users, and listens."""
 
 from __future__ import annotations
 
 import ipaddress
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
 
-from hybrisfs.client import HybrisError, UsageError, serve_users_file
+from hybrisfs.client import HybrisError, UsageError, scratch_folder, serve_users_file
+from hybrisfs.listening import Address, listening, only_one
 from serving.beneath import check_kernel
 from serving.certificate import names_of_machine
+from serving.door import Door
 from serving.mounted import MountedFolder
 from serving.users import Users
 
-__all__ = ["check_machine", "check_users", "places", "served_folder", "users_of"]
+__all__ = ["Begun", "begun", "users_of"]
 
 
 def users_of(volume: str) -> Users:
@@ -19,7 +25,42 @@ def users_of(volume: str) -> Users:
     return Users(serve_users_file(volume))
 
 
-def check_machine() -> None:
+class Begun(NamedTuple):
+    """What a server begins with."""
+
+    root: MountedFolder
+    users: Users
+    scratch: Path
+    """A folder of this machine, which only this server uses."""
+    door: Door
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only programs of this machine reach it."""
+        return ipaddress.ip_address(self.door.getsockname()[0]).is_loopback
+
+    def urls(self, scheme: str) -> list[str]:
+        """By which clients reach it; the first one is good for most."""
+        return [f"{scheme}://{place}" for place in _places(self.door)]
+
+
+@contextmanager
+def begun(protocol: str, volume: str, folder: str, address: Address) -> Iterator[Begun]:
+    """Look at everything, and listen, for as long as the context lasts.
+
+    Raises UsageError, HybrisError when the volume is not mounted, has no users, is served already by that
+    protocol, or the address cannot be used; OSError.
+    """
+    _check_machine()
+    root, users = _served_folder(volume, folder), users_of(volume)
+    _check_users(users, volume)
+    scratch = scratch_folder() / f"{protocol}-{volume}"
+    scratch.mkdir(mode=0o700, exist_ok=True)
+    with only_one(scratch / "lock", volume), listening(address) as listener, Door(listener) as door:
+        yield Begun(root, users, scratch, door)
+
+
+def _check_machine() -> None:
     """Raises HybrisError when clients cannot be kept within a folder here."""
     try:
         check_kernel()
@@ -31,7 +72,7 @@ def check_machine() -> None:
         ) from error
 
 
-def served_folder(volume: str, folder: str) -> MountedFolder:
+def _served_folder(volume: str, folder: str) -> MountedFolder:
     """A folder of a mounted volume. Raises UsageError when it is not there, HybrisError."""
     root = MountedFolder(volume, folder)
     try:
@@ -46,7 +87,7 @@ def served_folder(volume: str, folder: str) -> MountedFolder:
     return root
 
 
-def check_users(users: Users, volume: str) -> None:
+def _check_users(users: Users, volume: str) -> None:
     """Raises HybrisError when there are none."""
     if not users.all():
         raise HybrisError(
@@ -56,7 +97,7 @@ def check_users(users: Users, volume: str) -> None:
         )
 
 
-def places(listener: socket.socket) -> list[str]:
+def _places(listener: socket.socket) -> list[str]:
     """HOST:PORT by which clients reach a socket that listens; the first one is good for most."""
     host, port = listener.getsockname()[:2]
     address = ipaddress.ip_address(host)

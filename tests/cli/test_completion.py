@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import shlex
-import shutil
 import socket
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from tests.daemon.fake import FakeVolume
 from tests.daemon.stored import Stored
 from tests.facts import device_of
 from tests.kv.rig import CONTAINER, Rig
+from tests.system.shell import tool
 
 
 @pytest.fixture
@@ -89,14 +89,14 @@ def test_bash_inserts_a_conflict_as_one_word(locked: None, photos: FakeVolume, h
     assert [shlex.split(one) for one in found] == [[photos.conflicting[0]["path"]], [rest["of"]]]
 
 
-@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
 def test_fish_takes_names_with_commas_whole(locked: None, photos: FakeVolume, home: Home) -> None:
     version = "a (conflict, den, 2026-11-21).txt"
     photos.conflicting = [{"path": version, "of": "a.txt", "modified": "2026-11-21 10:00:00", "size": 1}]
     script = '_HYBRISFS_COMPLETE=fish_source hybrisfs | source; complete -C "hybrisfs conflicts keep a"'
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {**home.environment(), "PATH": path}
-    done = subprocess.run(["fish", "-c", script], env=environment, capture_output=True, text=True, timeout=60)
+    command = [tool("fish"), "-c", script]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert version in done.stdout.splitlines()
 
 

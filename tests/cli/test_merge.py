@@ -168,7 +168,7 @@ def test_a_program_that_did_not_merge(
     ("command", "code", "complaint"),
     [
         ("/no/such/program", 1, "No such file"),
-        ("'open", 2, "is no command"),
+        ("'open", 2, "is not a command"),
         ("'' x", 2, "is empty"),
         (" ", 2, "is empty"),
     ],

@@ -21,6 +21,7 @@ from tests.gateway.rig import boto
 from tests.system.clouds import away
 from tests.system.deadline import until
 from tests.system.device import Device
+from tests.system.shell import tool
 
 PIECE = 64 << 20
 
@@ -69,16 +70,6 @@ def test_it_ends_quietly_the_moment_its_address_is_shown(served: Served) -> None
     assert (process.returncode, errors.strip()) == (0, "")
 
 
-def program(name: str) -> str:
-    """Where a program is. Where nothing may be skipped, it has to be there."""
-    path = shutil.which(name)
-    if path is None:
-        if os.environ.get("CI"):
-            pytest.fail(f"{name} is not installed")
-        pytest.skip(f"{name} is not installed")
-    return path
-
-
 def written(folder: Path, sizes: dict[str, int]) -> Path:
     for name, size in sizes.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -103,7 +94,7 @@ def test_rclone(served: Served, tmp_path: Path) -> None:
 
     def rclone(*words: str) -> bytes:
         done = subprocess.run(
-            [program("rclone"), "--config", "", "--retries", "1", *words],
+            [tool("rclone"), "--config", "", "--retries", "1", *words],
             env=environment,
             capture_output=True,
             timeout=120,
@@ -131,7 +122,7 @@ def test_restic(served: Served, tmp_path: Path) -> None:
     environment = served.environment() | {"RESTIC_PASSWORD": "x", "RESTIC_CACHE_DIR": str(tmp_path / "cache")}
 
     def restic(*words: str) -> None:
-        command = [program("restic"), "-q", "-r", f"s3:{served.url}/restic", *words]
+        command = [tool("restic"), "-q", "-r", f"s3:{served.url}/restic", *words]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from cli.main import EXIT_CODES, program
 from hybrisfs.home import Home
 from tests.cli.test_program import every_command
 from tests.system.device import REPOSITORY
+from tests.system.shell import tool
 from tests.test_architecture import READS_THE_ENVIRONMENT, nodes, whole_product
 
 _VARIABLE = re.compile(r"_?[A-Z][A-Z0-9]*(_[A-Z0-9]+)*")
@@ -116,10 +116,9 @@ def test_every_variable_that_the_program_reads_is_told(pages: dict[str, str]) ->
     assert read - set(terms) == set()
 
 
-@pytest.mark.skipif(shutil.which("mandoc") is None, reason="mandoc reads the pages strictly")
 def test_the_form_is_right(pages: dict[str, str], folder: Path) -> None:
     done = subprocess.run(
-        ["mandoc", "-T", "lint", *folder.iterdir()], capture_output=True, text=True, timeout=60
+        [tool("mandoc"), "-T", "lint", *folder.iterdir()], capture_output=True, text=True, timeout=60
     )
     complaints = [line for line in done.stdout.splitlines() if "STYLE: input text line longer" not in line]
     assert complaints == []

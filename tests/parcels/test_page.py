@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path, PurePath
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from backends.s3 import S3Store
 from tests.backends import servers
 from tests.backends.servers import FixedCredentials, Server
+from tests.browser import chromium
 from tests.volume.bucket_device import First
 
 _PATIENCE = 30_000.0  # milliseconds
@@ -26,14 +26,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    path = shutil.which("chromium")
-    if path is None:
-        pytest.skip("there is no chromium")
-    with sync_playwright() as playwright:
-        # Root has no sandbox of its own to offer; nothing foreign is loaded.
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.gateway.test_clients import content, program, written
+from tests.gateway.test_clients import content, written
 from tests.serving.rig import listed
 from tests.system.deadline import until
 from tests.system.device import Device, is_mounted
+from tests.system.shell import tool
 
 pytestmark = pytest.mark.skipif(not os.access("/dev/fuse", os.W_OK), reason="needs /dev/fuse")
 
@@ -39,7 +40,7 @@ class Served(NamedTuple):
     def curl(self, path: str, *words: str) -> bytes:
         """What curl prints; it has to succeed."""
         login = ["--cacert", self.certificate, "--user", f"phone:{self.password}"]
-        command = [program("curl"), "-sS", "--fail", *login, *words, self.url + path]
+        command = [tool("curl"), "-sS", "--fail", *login, *words, self.url + path]
         return subprocess.run(command, check=True, capture_output=True, timeout=120).stdout
 
 
@@ -95,7 +96,7 @@ def test_it_is_written_by_this_machine_and_has_versions(served: Served, tmp_path
 
 def test_rclone(served: Served, tmp_path: Path) -> None:
     hidden = subprocess.run(
-        [program("rclone"), "obscure", "-"], input=served.password, capture_output=True, text=True, check=True
+        [tool("rclone"), "obscure", "-"], input=served.password, capture_output=True, text=True, check=True
     )
     remote = {
         "TYPE": "webdav",
@@ -109,7 +110,7 @@ def test_rclone(served: Served, tmp_path: Path) -> None:
 
     def rclone(*words: str) -> bytes:
         done = subprocess.run(
-            [program("rclone"), "--config", "", "--ca-cert", served.certificate, "--retries", "1", *words],
+            [tool("rclone"), "--config", "", "--ca-cert", served.certificate, "--retries", "1", *words],
             env=environment,
             capture_output=True,
             timeout=120,
@@ -162,7 +163,7 @@ def test_cadaver(tmp_path: Path) -> None:
             "quit",
         ]
         done = subprocess.run(
-            [program("cadaver"), said["urls"][0]],
+            [tool("cadaver"), said["urls"][0]],
             input="\n".join(orders) + "\n",
             env={**os.environ, "HOME": str(home)},
             capture_output=True,
@@ -183,7 +184,7 @@ def stack() -> Iterator[ExitStack]:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts as root")
 def test_davfs2(served: Served, tmp_path: Path, stack: ExitStack) -> None:
-    mount, umount = program("mount.davfs"), program("umount")
+    mount, umount = tool("mount.davfs"), tool("umount")
     secrets, settings, point = tmp_path / "secrets", tmp_path / "settings", tmp_path / "davfs"
     cache = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/var/tmp")))
     cache.chmod(0o755)  # it gives up root, and reads the certificate then
@@ -245,7 +246,7 @@ def test_what_a_server_that_dies_was_given_is_gone_with_the_next(tmp_path: Path)
         process, said = start(device)
         login = ["--cacert", said["certificate"], "--user", f"phone:{password}"]
         upload = subprocess.Popen(
-            [program("curl"), "-sS", *login, "--upload-file", "-", f"{said['urls'][0]}/file"],
+            [tool("curl"), "-sS", *login, "--upload-file", "-", f"{said['urls'][0]}/file"],
             stdin=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
@@ -270,7 +271,7 @@ def test_it_ends_quietly_in_the_midst_of_requests(tmp_path: Path) -> None:
         password = new_user(device)
         process, said = start(device)
         login = ["--cacert", said["certificate"], "--user", f"phone:{password}"]
-        curl = [program("curl"), "-sS", *login]
+        curl = [tool("curl"), "-sS", *login]
         url = said["urls"][0]
         with (
             subprocess.Popen(

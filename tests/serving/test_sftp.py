@@ -15,8 +15,9 @@ import asyncssh
 import pytest
 
 from serving.door import DoorLimits
-from tests.gateway.test_clients import content, program, written
+from tests.gateway.test_clients import content, written
 from tests.serving.rig import SftpRig, listed, running_sftp
+from tests.system.shell import tool
 
 _WAIT = 120  # seconds
 
@@ -50,7 +51,7 @@ def sftp(
     # -b forbids it to ask for a password, unless this comes before.
     words = ["-oBatchMode=no", "-b", "-", *options("-P", rig.port), "phone@127.0.0.1"]
     return subprocess.run(
-        [program("sftp"), *words],
+        [tool("sftp"), *words],
         input="\n".join(orders) + "\n",
         env=said,
         capture_output=True,
@@ -108,7 +109,7 @@ def test_scp(rig: SftpRig, tmp_path: Path) -> None:
         ["phone@127.0.0.1:/there", str(tmp_path / "back")],
     ):
         found = subprocess.run(
-            [program("scp"), "-s", "-rp", *login, *words],
+            [tool("scp"), "-s", "-rp", *login, *words],
             env=environment(tmp_path, rig.password),
             capture_output=True,
             text=True,
@@ -120,7 +121,7 @@ def test_scp(rig: SftpRig, tmp_path: Path) -> None:
 
 def test_rclone(rig: SftpRig, tmp_path: Path) -> None:
     hidden = subprocess.run(
-        [program("rclone"), "obscure", "-"], input=rig.password, capture_output=True, text=True, check=True
+        [tool("rclone"), "obscure", "-"], input=rig.password, capture_output=True, text=True, check=True
     )
     remote = {
         "TYPE": "sftp",
@@ -135,7 +136,7 @@ def test_rclone(rig: SftpRig, tmp_path: Path) -> None:
 
     def rclone(*words: str) -> None:
         found = subprocess.run(
-            [program("rclone"), "--config", "", "--retries", "1", *words],
+            [tool("rclone"), "--config", "", "--retries", "1", *words],
             env=said,
             capture_output=True,
             timeout=_WAIT,
@@ -178,7 +179,7 @@ def test_ssh_gives_nothing_else(rig: SftpRig, tmp_path: Path, words: list[str]) 
     before = [word for word in words if word.startswith("-")]
     after = [word for word in words if not word.startswith("-")]
     found = subprocess.run(
-        [program("ssh"), *options("-p", rig.port), *before, "phone@127.0.0.1", *after],
+        [tool("ssh"), *options("-p", rig.port), *before, "phone@127.0.0.1", *after],
         env=environment(tmp_path, rig.password),
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -192,7 +193,7 @@ def test_ssh_gives_nothing_else(rig: SftpRig, tmp_path: Path, words: list[str]) 
 
 def test_ssh_connects_to_nothing_else(rig: SftpRig, tmp_path: Path) -> None:
     found = subprocess.run(
-        [program("ssh"), *options("-p", rig.port), "-W", f"127.0.0.1:{rig.port}", "phone@127.0.0.1"],
+        [tool("ssh"), *options("-p", rig.port), "-W", f"127.0.0.1:{rig.port}", "phone@127.0.0.1"],
         env=environment(tmp_path, rig.password),
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -11,11 +11,12 @@ import asyncssh
 import pytest
 
 from serving.users import Users
-from tests.gateway.test_clients import program, written
+from tests.gateway.test_clients import written
 from tests.serving.rig import SftpRig
 from tests.serving.test_clients import ended, new_user
 from tests.serving.test_sftp import asked, done, environment, options, sftp
 from tests.system.device import Device
+from tests.system.shell import tool
 
 pytestmark = pytest.mark.skipif(not os.access("/dev/fuse", os.W_OK), reason="needs /dev/fuse")
 
@@ -36,7 +37,7 @@ def test_it_waits_for_the_mount_and_ends_quietly_while_somebody_is_connected(tmp
         [key] = tmp_path.rglob("ssh-host-key")
         assert key.stat().st_mode & 0o777 == 0o600
         client = subprocess.Popen(
-            [program("sftp"), *options("-P", port), "phone@127.0.0.1"],
+            [tool("sftp"), *options("-P", port), "phone@127.0.0.1"],
             env=environment(tmp_path, password),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, ViewportSize, expect
 
 from tests.system.deadline import until
 from tests.system.device import Device
@@ -19,6 +19,9 @@ from tests.system.pairing import pair
 
 PATIENCE = 60_000  # milliseconds
 ODD = os.fsdecode(b"\xff<img src=x onerror=alert(1)>")
+
+
+DESK: ViewportSize = {"width": 1280, "height": 900}
 
 
 class Pair(NamedTuple):
@@ -98,3 +101,24 @@ def picture(page: Page, name: str) -> None:
 def no_violations(page: Page) -> None:
     found = Axe().run(page)
     assert found.violations_count == 0, found.generate_report()
+
+
+class Opened(NamedTuple):
+    page: Page
+    complaints: list[str]
+    """Of the browser."""
+
+
+@contextmanager
+def watched(browser: Browser, link: str) -> Iterator[Opened]:
+    """The page behind a link of `hybrisfs ui`."""
+    context = browser.new_context(viewport=DESK)
+    context.set_default_timeout(PATIENCE)
+    page, complaints = context.new_page(), []
+    page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("requestfailed", lambda request: complaints.append(f"{request.url}: {request.failure}"))
+    page.goto(link)
+    expect(page.locator(".sentence")).not_to_be_empty(timeout=PATIENCE)
+    yield Opened(page, complaints)
+    context.close()

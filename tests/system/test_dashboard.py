@@ -12,13 +12,16 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Route, ViewportSize, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Route, expect
 
+from tests.browser import chromium
 from tests.system.dashboard_page import (
+    DESK,
     PATIENCE,
+    Opened,
     Pair,
     conflicts_of,
     dashboard,
@@ -26,6 +29,7 @@ from tests.system.dashboard_page import (
     picture,
     show,
     two_machines,
+    watched,
 )
 from tests.system.deadline import until
 
@@ -49,7 +53,6 @@ _BROKEN_NAMES = """() => {
         .filter(one => /^\\w{1,20}$/.test(one.textContent) && one.offsetHeight > 36)
         .map(one => one.textContent);
 }"""
-_DESK: ViewportSize = {"width": 1280, "height": 900}
 _VOTE = {"by": "laptop", "id": "ab" * 16, "stance": "remove", "counts": True}
 _ACCUSED = {"final": False, "suspended": True, "until": 1_900_000_000.0, "votes": [_VOTE]}
 _KEPT = {
@@ -70,14 +73,8 @@ _ETCD = "etcd://db1:2379,db2:2379"
 
 @pytest.fixture(scope="module")
 def _browser() -> Iterator[Browser]:
-    path = shutil.which("chromium")
-    if path is None:
-        pytest.skip("there is no chromium")
-    with sync_playwright() as playwright:
-        # Root has no sandbox of its own to offer; nothing foreign is loaded.
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"], timeout=PATIENCE)
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -98,30 +95,17 @@ def _served(machines: Pair) -> Iterator[str]:
         yield link
 
 
-class Opened(NamedTuple):
-    page: Page
-    complaints: list[str]
-
-
 @pytest.fixture(scope="module")
 def _first_page(_browser: Browser, _served: str) -> Iterator[Opened]:
-    context = _browser.new_context(viewport=_DESK)
-    context.set_default_timeout(PATIENCE)
-    page, complaints = context.new_page(), []
-    page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("requestfailed", lambda request: complaints.append(f"{request.url}: {request.failure}"))
-    page.goto(_served)
-    expect(page.locator(".sentence")).not_to_be_empty(timeout=PATIENCE)
-    yield Opened(page, complaints)
-    context.close()
+    with watched(_browser, _served) as opened:
+        yield opened
 
 
 @pytest.fixture
 def opened(_first_page: Opened) -> Iterator[Opened]:
     """The page, as wide as a desk's and light, whatever the test before has made of it."""
     page = _first_page.page
-    page.set_viewport_size(_DESK)
+    page.set_viewport_size(DESK)
     page.emulate_media(color_scheme="light", reduced_motion="reduce")
     yield _first_page
     # Were a request still being answered when nothing is intercepted any more, its answer would fail later.
