@@ -29,7 +29,7 @@ from sync import DeviceKey
 from sync.follow import FollowLimits
 from tests.surroundings import Surroundings
 
-__all__ = ["ALONE", "NAME", "PATIENCE", "QUICK", "Device", "Second", "checkpoints_within"]
+__all__ = ["ALONE", "NAME", "PATIENCE", "QUICK", "Device", "Second", "checkpoints_within", "two_devices"]
 
 NAME: Final = "vol"
 PATIENCE: Final = 60.0
@@ -170,3 +170,17 @@ class Second(Device):
         replace(join_volume(self.home, None, key, "second", joined), links=ALONE).save(self.home)
         self.volume = Volume.open(self.home, NAME, self.around.environment)
         self._open = True
+
+
+@contextmanager
+def two_devices(root: Path) -> Iterator[tuple[Device, Device]]:
+    """Two of one volume, over four folders that play clouds."""
+    first = Device(root / "1", 4)
+    try:
+        second = Second(root / "2", first)
+        try:
+            yield first, second
+        finally:
+            second.close()
+    finally:
+        first.close()

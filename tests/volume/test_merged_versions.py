@@ -9,7 +9,7 @@ import pytest
 
 from hybrisfs.api.versions import Version
 from tests.system.deadline import until
-from tests.volume.device import PATIENCE, Device, Second
+from tests.volume.device import PATIENCE, Device, two_devices
 
 PATH = "notes"
 BEFORE = b"".join(b"line %d\n" % number for number in range(9))
@@ -20,15 +20,8 @@ BOTH = OURS.replace(b"line 7\n", b"second's\n")
 
 @pytest.fixture
 def devices(tmp_path: Path) -> Iterator[tuple[Device, Device]]:
-    first = Device(tmp_path / "1", 4)
-    try:
-        second = Second(tmp_path / "2", first)
-        try:
-            yield first, second
-        finally:
-            second.close()
-    finally:
-        first.close()
+    with two_devices(tmp_path) as devices:
+        yield devices
 
 
 def contents(device: Device) -> dict[bytes, Version]:

@@ -19,7 +19,7 @@ from hybrisfs.kv.shared import ServiceLimits
 from hybrisfs.kv.store import KeyValueStore
 from tests.kv.services import SERVICES, Servers, service_cluster
 from tests.system.deadline import until
-from tests.volume.device import Device, Second
+from tests.volume.device import Device, two_devices
 from tests.volume.test_clouds import gone
 from tests.volume.test_clouds_of_two import hears
 
@@ -34,15 +34,8 @@ def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture
 def devices(tmp_path: Path) -> Iterator[tuple[Device, Device]]:
-    first = Device(tmp_path / "1", 4)
-    try:
-        second = Second(tmp_path / "2", first)
-        try:
-            yield first, second
-        finally:
-            second.close()
-    finally:
-        first.close()
+    with two_devices(tmp_path) as devices:
+        yield devices
 
 
 def values(device: Device) -> KeyValues:
