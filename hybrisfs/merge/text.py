@@ -65,7 +65,7 @@ def merge_texts(before: bytes, texts: Sequence[bytes]) -> Merge:
         if lines is None:
             return Merge(None, _OVERLAP)
         ended = one.ended if merged.ended == base.ended else merged.ended
-        merged = _Text(lines, ended or not lines)
+        merged = _Text(lines, ended or not lines or not lines[-1])  # an empty line has an end
     return Merge(_join(merged), "")
 
 
