@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import Final
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from msgspec import Struct
 
 from backends.errors import PermanentError
 
@@ -33,8 +34,7 @@ _REMOTE: Final = re.compile(r"[A-Za-z0-9_.+@](?:[A-Za-z0-9_.+@ -]{0,126}[A-Za-z0
 _REMOTES: Final = frozenset({"rclone"})  # schemes without slashes: of places that another program knows
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Struct, frozen=True):
     """A parsed URL. `path` has no slash at its ends; `path` and `user` are decoded, "" when absent."""
 
     url: str

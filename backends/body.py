@@ -11,8 +11,9 @@ import contextlib
 import time
 from collections.abc import Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
 
 from backends import pacing
 from backends.errors import CorruptError, OversizeError, StoreError, TransientError
@@ -27,8 +28,7 @@ _MAX_FAILURE: Final = 1 << 20  # bytes of an answer that says why a request fail
 _PIECE: Final = 1 << 18  # bytes a single read asks for at most
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(Struct, frozen=True):
     """How patient a driver is. The engine above has finer timers; these only keep threads from hanging."""
 
     connect: float = 10.0  # seconds to connect, and for the server to take each further block of a request

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final
+
+from msgspec import Struct
 
 from backends.address import Address
 from backends.driver import HttpDriver
@@ -17,8 +18,7 @@ __all__ = ["BucketStore", "BucketVersions", "ServicePage", "no_bucket"]
 _MAX_PAGES: Final = 1000  # of foreign objects between two of ours, before the listing counts as endless
 
 
-@dataclass(frozen=True, slots=True)
-class ServicePage:
+class ServicePage(Struct, frozen=True):
     """One page as the service gave it: (key, size) pairs, and the token of the next page, if there is one."""
 
     keys: Sequence[tuple[str, int]]

@@ -11,8 +11,9 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from typing import ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar
+
+from msgspec import Struct, field
 
 from backends.address import Address, parse_address
 from backends.body import BodyError, Timing, body_failure
@@ -36,8 +37,7 @@ class Secret(NamedTuple):
     """Whether it must not be seen while a person types it."""
 
 
-@dataclass(frozen=True)
-class CloudKind:
+class CloudKind(Struct, frozen=True):
     """All that HybrisFS knows of one kind of cloud."""
 
     schemes: tuple[str, ...]

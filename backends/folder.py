@@ -9,9 +9,10 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import ClassVar, Final, TypeVar
+
+from msgspec import Struct
 
 from backends.address import Address
 from backends.driver import Driver
@@ -72,8 +73,7 @@ class FolderStore(Driver[C]):
         return MissingError(self.url, operation, name, "no such object")
 
 
-@dataclass(frozen=True, slots=True)
-class Child:
+class Child(Struct, frozen=True):
     """What a folder holds under `name`; `size` in bytes, meaningless for a folder."""
 
     name: str

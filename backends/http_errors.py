@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Final
+
+from msgspec import Struct, field
 
 from backends.errors import (
     AuthError,
@@ -61,8 +62,7 @@ _TRANSIENT: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class HttpFailure:
+class HttpFailure(Struct, frozen=True):
     """A refusal: HTTP status, the provider's error code and message ("" where there is none), headers."""
 
     status: int

@@ -14,10 +14,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from secrets import token_hex
 from typing import Any, Final
 from urllib.parse import quote, urlencode
+
+from msgspec import Struct
 
 from backends.body import BodyError, GuardedBody, Timing, receiving
 from backends.http_errors import HttpFailure
@@ -41,8 +42,7 @@ class RefusedError(Exception):
         self.failure = HttpFailure(status, code, reason)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """A file or folder; `size` in bytes, `changed` as RFC 3339 writes it, "" unless it was asked for."""
 
     name: str

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias, TypeVar
+
+from msgspec import Struct
 
 __all__ = [
     "MAX_NAME",
@@ -39,16 +40,14 @@ LONGEST_SIGNED: Final = 7 * 86400  # seconds; the longest that all services gran
 MAX_PAGE: Final = 1000  # entries; the largest `limit` of `list` that all clouds serve in one request
 
 
-@dataclass(frozen=True, slots=True)
-class StoredObject:
+class StoredObject(Struct, frozen=True):
     """One listed object: its name and its size in bytes, both as the cloud claims them."""
 
     name: str
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Struct, frozen=True):
     """A run of entries in name order; `more` says that further ones follow.
 
     After a page of `MAX_PAGE` entries it may say so by mistake: then the next page is empty.

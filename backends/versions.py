@@ -10,8 +10,9 @@ Older bytes are candidates and no more: the reader verifies them, and never take
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+from msgspec import Struct
 
 from backends.errors import StoreError
 from backends.store import Store
@@ -36,16 +37,14 @@ MAX_LISTED: Final = 10_000
 MAX_DAYS: Final = 36500
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(Struct, frozen=True):
     """Bytes that a name had or has. `id` is the cloud's, `size` in bytes as it claims."""
 
     id: str
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Struct, frozen=True):
     """What a cloud is set to do, as it says itself.
 
     `on`: whether it keeps what is deleted and overwritten, None when these credentials may not ask.

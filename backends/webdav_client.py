@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, unquote, urlsplit
 from xml.parsers import expat
+
+from msgspec import Struct
 
 from backends.address import Address
 from backends.body import BodyError, GuardedBody, Timing, receiving
@@ -169,8 +170,7 @@ _MAX_TEXT: Final = 4096  # characters of one value
 _VALUES: Final = frozenset({"DAV: href", "DAV: getcontentlength", "DAV: getlastmodified"})
 
 
-@dataclass(slots=True)
-class Resource:
+class Resource(Struct):
     """One resource: its URL or path as the server writes it, and its facts."""
 
     href: str = ""

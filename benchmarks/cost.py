@@ -15,10 +15,11 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
+from msgspec import to_builtins
 from rich.console import Console
 
 from backends.file import FileStore
@@ -47,7 +48,7 @@ _FILES = 200  # in the idle volume
 
 
 def _times(use: Use, factor: float) -> Use:
-    return Use(**{name: round(count * factor) for name, count in asdict(use).items()})
+    return Use(**{name: round(count * factor) for name, count in to_builtins(use).items()})
 
 
 # -- Table I ------------------------------------------------------------------------------------------------
@@ -234,12 +235,14 @@ def main(argv: list[str] | None = None) -> None:
     page.sections += sections
     page.notes = _notes(idle, options.settle, options.speed)
     page.figures = {
-        "prices": {name: asdict(one) for name, one in prices.items()},
+        "prices": {name: to_builtins(one) for name, one in prices.items()},
         "month": {
-            size: {name: {"use": asdict(use), "stored": stored} for name, (use, stored) in systems.items()}
+            size: {
+                name: {"use": to_builtins(use), "stored": stored} for name, (use, stored) in systems.items()
+            }
             for size, systems in table.items()
         },
-        "idle": asdict(idle),
+        "idle": to_builtins(idle),
     }
     page.show(console)
     for path in page.write(options.results):

@@ -25,10 +25,9 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -353,8 +352,7 @@ _Answer = TypeVar("_Answer")
 AnyRequest: TypeAlias = Command[Any] | LongRequest[Any, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(Struct, frozen=True):
     """A request to the daemon, the arguments that the page may give it, and whether it is about a path that
     the daemon wants to know below the mount."""
 

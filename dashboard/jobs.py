@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
+
+from msgspec import Struct, field
 
 from hybrisfs.api.maintenance import RepairRequest, ScrubRequest
 from hybrisfs.api.request import LongRequest, Moved, Step, message_of
@@ -22,8 +23,7 @@ _REMEMBERED: Final = 20
 _MAX_PROBLEMS: Final = 100
 
 
-@dataclass(slots=True)
-class _Job:
+class _Job(Struct):
     number: int
     kind: str
     volume: str

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
+from msgspec import Struct
 from starlette.requests import Request
 
 from gateway.chunked import ChunkedBody
@@ -46,8 +46,7 @@ _REFUSED: Final = (
 _OWN_ACL: Final = ("private", "bucket-owner-full-control", "bucket-owner-read")
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """A request whose signature is right. Names of headers are in lower case."""
 
     http: Request

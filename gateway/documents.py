@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 from xml.parsers import expat
+
+from msgspec import Struct, field
 
 from gateway.errors import S3Error
 
@@ -58,8 +59,7 @@ def iso_date(seconds: float | None) -> str:
 # -- reading --------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class Tree:
+class Tree(Struct):
     """An element, without its namespace and attributes."""
 
     name: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+from msgspec import Struct, field
 
 from hybrisfs.api.key_value import FoundKey
 from hybrisfs.api.objects import RESERVED
@@ -22,8 +23,7 @@ class Page(NamedTuple):
     more: bool
 
 
-@dataclass(slots=True)
-class Listed:
+class Listed(Struct):
     """A page of a list: keys, and prefixes that stand for keys. `last` is the last of both in their order."""
 
     keys: list[FoundKey] = field(default_factory=list)

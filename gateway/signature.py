@@ -11,11 +11,12 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Final
 from urllib.parse import quote, unquote_to_bytes
+
+from msgspec import Struct
 
 from gateway.errors import S3Error
 
@@ -46,16 +47,14 @@ _DATE: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z")
 _HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 
 
-@dataclass(frozen=True, slots=True)
-class AccessKey:
+class AccessKey(Struct, frozen=True):
     """What a client has to know."""
 
     id: str
     secret: str
 
 
-@dataclass(frozen=True, slots=True)
-class Verified:
+class Verified(Struct, frozen=True):
     """A request that was signed with the secret. `payload` is the SHA-256 of its body in hexadecimal, or says
     how the body is signed; the rest is what signatures of its chunks are made from."""
 
@@ -76,8 +75,7 @@ class Verified:
         return _hmac(self.key, text).hex()
 
 
-@dataclass(frozen=True, slots=True)
-class _Claim:
+class _Claim(Struct, frozen=True):
     """What a request says of its signature."""
 
     access_key: str

@@ -7,9 +7,10 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final, NamedTuple
+
+from msgspec import Struct
 
 from gateway.conversations import Conversations
 from gateway.errors import S3Error
@@ -39,8 +40,7 @@ _BATCH: Final = 200  # keys deleted in one transaction
 _BUFFER: Final = 1 << 20  # bytes
 
 
-@dataclass(frozen=True, slots=True)
-class GatewayLimits:
+class GatewayLimits(Struct, frozen=True):
     """How much, and for how long."""
 
     piece: int = 64 << 20

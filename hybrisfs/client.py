@@ -8,13 +8,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, TypeVar, overload
 
 import msgspec
+from msgspec import Struct
 
 from hybrisfs import VERSION, service_manager
 from hybrisfs.api.request import LongRequest, Question, Request
@@ -407,8 +407,7 @@ _TAIL: Final = 2048  # bytes of the log that are shown when the daemon dies at i
 _PACKAGES: Final = Path(__file__).resolve().parents[1]
 
 
-@dataclass(frozen=True, slots=True)
-class StartLimits:
+class StartLimits(Struct, frozen=True):
     """See `hybrisfs.environment.Limits`."""
 
     ready_within: float = 60.0

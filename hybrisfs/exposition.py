@@ -7,8 +7,9 @@ daemon ends.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, Literal
+
+from msgspec import Struct, field
 
 from hybrisfs.api.status import AnyVolume, Status, UnusableVolume, VolumeStatus
 from hybrisfs.dispersal.traffic import CloudTraffic
@@ -19,8 +20,7 @@ _STATES: Final = ("ok", "slow", "full", "lying", "auth", "down")
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
-@dataclass(slots=True)
-class _Metric:
+class _Metric(Struct):
     """One name, and its samples: labels and value of each."""
 
     name: str

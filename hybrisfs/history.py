@@ -13,10 +13,12 @@ import math
 import time
 from array import array
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from backends.registry import kind_of, server_of
 from hybrisfs.api.traffic import CloudSeries
@@ -106,12 +108,11 @@ _MOST: Final = 1e18  # of anything that was counted
 _MAX_NAME: Final = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Month:
+class Month(Struct, frozen=True):
     """What this device did at a cloud in a calendar month of its own time zone, "2026-11"."""
 
     name: str
-    use: Use = Use()  # noqa: RUF009 - it is frozen
+    use: Use = Use()
 
 
 class CloudHistory:
@@ -126,24 +127,24 @@ class CloudHistory:
     def count(self, now: float, counters: Counters, state: str) -> None:
         """Count what has come to `counters` since the last time; they may have begun again at 0."""
         last = self._last if self._last is not None else Counters()
-        if any(getattr(counters, one.name) < getattr(last, one.name) for one in fields(Counters)):
+        if any(getattr(counters, name) < getattr(last, name) for name in Counters.__struct_fields__):
             last = Counters()
         self._last = counters
-        new = {one.name: getattr(counters, one.name) - getattr(last, one.name) for one in fields(Counters)}
+        new = {name: getattr(counters, name) - getattr(last, name) for name in Counters.__struct_fields__}
         row = Row(
             **{name: float(new[name]) for name in Row._fields if name in new},
             state=float(STATES.index(state)) if state in STATES else 0.0,
         )
         for ring in self._rings.values():
             ring.add(now, row)
-        self._count_month(now, Use(**{one.name: new[one.name] for one in fields(Use)}))
+        self._count_month(now, Use(**{name: new[name] for name in Use.__struct_fields__}))
 
     def _count_month(self, now: float, use: Use) -> None:
         name = time.strftime("%Y-%m", time.localtime(now))
         if not self.months or self.months[-1].name != name:
             self.months = [*self.months[-1:], Month(name)]
         before = self.months[-1].use
-        sums = {one.name: getattr(before, one.name) + getattr(use, one.name) for one in fields(Use)}
+        sums = {name: getattr(before, name) + getattr(use, name) for name in Use.__struct_fields__}
         self.months[-1] = Month(name, Use(**sums))
 
     def series(self, span: str, now: float, number: int) -> CloudSeries:
@@ -232,7 +233,7 @@ def _month_name(name: object) -> str:
 
 
 def _counts(record: Mapping[str, object]) -> dict[str, int]:
-    return {one.name: int(_figure(record.get(one.name))) for one in fields(Use)}
+    return {name: int(_figure(record.get(name))) for name in Use.__struct_fields__}
 
 
 # -- a ring of intervals of equal length: what was counted in each of the last so many ------------------
@@ -316,8 +317,7 @@ class Ring:
 _FILE: Final = Path(__file__).parent / "prices.json"
 
 
-@dataclass(frozen=True)
-class Prices:
+class Prices(Struct, frozen=True):
     """Of one provider, in USD: storage and egress per GB, requests per 1,000."""
 
     storage: float
@@ -328,8 +328,7 @@ class Prices:
     source: str
 
 
-@dataclass(frozen=True)
-class Bill:
+class Bill(Struct, frozen=True):
     """One month, in USD, by the columns of Hybris's Table I: reads include the egress they cause."""
 
     put: float

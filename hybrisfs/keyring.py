@@ -28,9 +28,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct, field
 
 from hybrisfs.environment import Environment
 from hybrisfs.keys import MAX_EPOCHS, EpochKeys, VolumeKeys
@@ -39,8 +41,7 @@ from sync import FIRST_EPOCH, EpochKey
 __all__ = ["KeyRing", "Standing"]
 
 
-@dataclass(frozen=True, slots=True)
-class _Purpose:
+class _Purpose(Struct, frozen=True):
     """The keys for one purpose; see `sync.SealKeys`."""
 
     ring: KeyRing
@@ -58,8 +59,7 @@ class _Purpose:
         return self.ring.derived((self.derive, epoch.id), lambda: self.derive(epoch))
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(Struct, frozen=True):
     """What the log says of epochs."""
 
     gone: frozenset[bytes]

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from blake3 import blake3
+from msgspec import Struct
 
 from hybrisfs.environment import SYSTEM, Environment, sync_directory
 from hybrisfs.errors import DamagedError, NewerFormatError
@@ -97,8 +98,7 @@ class SharedKeys:
     """Lowest rank first."""
 
 
-@dataclass(frozen=True, slots=True)
-class VolumeKeys:
+class VolumeKeys(Struct, frozen=True):
     """What all devices of the volume have, and the key of this one."""
 
     shared: SharedKeys

@@ -5,7 +5,7 @@ The rest of a volume opens on top of them: see `hybrisfs.parts` and `hybrisfs.vo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.keyring import KeyRing
@@ -24,8 +24,7 @@ from hybrisfs.versions.contents import forget_lost
 __all__ = ["LocalParts", "open_local_parts"]
 
 
-@dataclass(frozen=True)
-class LocalParts:
+class LocalParts(Struct, frozen=True):
     """State, tree, and what is shared with other devices: no cloud, no link, no face, no thread."""
 
     ring: KeyRing

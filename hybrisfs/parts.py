@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from hybrisfs.checkpoint.checkpointer import Checkpointer
 from hybrisfs.checkpoint.compaction import CloudCheckpoint, Compactor
@@ -68,8 +69,7 @@ _HEAD_SECONDS: Final = 30.0
 _SHIP_REST: Final = 0.1  # seconds: updates can come by the hundred, and wait for each other anyway
 
 
-@dataclass(frozen=True)
-class Ground(LocalParts):
+class Ground(LocalParts, frozen=True):
     """The local parts of a volume that has settings and keys on this disk."""
 
     home: Home
@@ -89,8 +89,7 @@ class Ground(LocalParts):
         return self.settings.config.name
 
 
-@dataclass(frozen=True)
-class Clouds:
+class Clouds(Struct, frozen=True):
     """The clouds, and what uses them without the tree."""
 
     ground: Ground
@@ -127,8 +126,7 @@ class Clouds:
             tx.segments.head_acknowledged(self.engine.upkeep.holders(name), among=self.engine.numbers)
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """The way of content to this device."""
 
     links: Links
@@ -146,8 +144,7 @@ def open_reading(local: LocalParts, packs: PackClouds, clouds: CloudHealth, link
     return Reading(links, fetcher, room, pinner, Residency(fs, clouds))
 
 
-@dataclass(frozen=True)
-class Checkpointing:
+class Checkpointing(Struct, frozen=True):
     """Checkpoints: here, from other devices, and on the clouds."""
 
     checkpointer: Checkpointer
@@ -176,8 +173,7 @@ def open_checkpointing(
     return Checkpointing(checkpointer, fetching, compactor, depositor)
 
 
-@dataclass(frozen=True)
-class Publishing:
+class Publishing(Struct, frozen=True):
     """The way of what programs change into the log, and of its bytes to the clouds."""
 
     publisher: Publisher
@@ -201,8 +197,7 @@ def open_publishing(
     )
 
 
-@dataclass(frozen=True)
-class Shipping:
+class Shipping(Struct, frozen=True):
     """The way of the log to the clouds."""
 
     relayer: Relayer
@@ -226,8 +221,7 @@ def open_shipping(
     return Shipping(relayer, Uploads(fs, signals, relayer, fetcher), shipper)
 
 
-@dataclass(frozen=True)
-class HeadSources:
+class HeadSources(Struct, frozen=True):
     """Tell what heads of this device say, see `ship.HeadSource`."""
 
     puller: Puller
@@ -249,8 +243,7 @@ class HeadSources:
         self.checkpointer.machine.head_put(head.checkpoint)
 
 
-@dataclass(frozen=True)
-class Writing(Shipping):
+class Writing(Shipping, frozen=True):
     """The way of what was signed to the clouds of a volume."""
 
     clouds: Clouds

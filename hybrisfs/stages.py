@@ -9,10 +9,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from hybrisfs.environment import Environment
 from hybrisfs.errors import disk_trouble
@@ -302,8 +303,7 @@ _AT_ONCE: Final = Pause(0.0)
 _AFTER_FAILURE: Final = 1.0
 
 
-@dataclass(frozen=True)
-class Stage:
+class Stage(Struct, frozen=True):
     """A piece of background work.
 
     *step* does what is due and returns the pause before the next step. *wait* waits that long, or until

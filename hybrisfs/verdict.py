@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct
 
 from hybrisfs.api.clouds import CloudStatus
 from hybrisfs.api.status import MachinesOnly, VolumeStatus
@@ -24,8 +25,7 @@ _UNREADABLE: Final = frozenset({"down", "auth", "lying"})
 _UNWRITABLE: Final = frozenset({*_UNREADABLE, "full"})
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """`unreadable` and `unwritable` are the clouds, as `status` describes them, that do not work for that;
     `needed` is on how many clouds everything is kept, `working` how many take something new."""
 

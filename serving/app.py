@@ -11,10 +11,10 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
+from msgspec import Struct
 from starlette.types import Message, Receive, Scope, Send
 from wsgidav.request_resolver import RequestResolver
 from wsgidav.wsgidav_app import WsgiDAVApp
@@ -36,8 +36,7 @@ _ENDLESS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class AppLimits:
+class AppLimits(Struct, frozen=True):
     """How much, and for how long."""
 
     workers: int = 32
@@ -48,6 +47,9 @@ class AppLimits:
     """For which a client may neither send nor take anything in the midst of a request."""
 
 
+_LIMITS: Final = AppLimits()
+
+
 class WebDav:
     """An ASGI application. Each request needs a user and a password. *entered* hears who has shown both."""
 
@@ -56,7 +58,7 @@ class WebDav:
         provider: Provider,
         guard: Guard,
         entered: Callable[[tuple[str, int]], None],
-        limits: AppLimits = AppLimits(),
+        limits: AppLimits = _LIMITS,
     ) -> None:
         logging.getLogger("wsgidav").setLevel(logging.CRITICAL + 1)  # what goes wrong is reported here
         self._application = WsgiDAVApp(

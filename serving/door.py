@@ -9,8 +9,9 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
+
+from msgspec import Struct
 
 __all__ = ["Door", "DoorLimits", "neighbour"]
 
@@ -19,8 +20,7 @@ _IPV6_NETWORK: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class DoorLimits:
+class DoorLimits(Struct, frozen=True):
     """How many, and for how long."""
 
     connections: int = 256
@@ -36,6 +36,9 @@ class _Guest(NamedTuple):
     since: float
 
 
+_LIMITS: Final = DoorLimits()
+
+
 class Door(socket.socket):
     """Accepts as long as there is room: what is still in its TLS handshake counts, too.
 
@@ -45,7 +48,7 @@ class Door(socket.socket):
     def __init__(
         self,
         listener: socket.socket,
-        limits: DoorLimits = DoorLimits(),
+        limits: DoorLimits = _LIMITS,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         """Takes over a listening socket."""

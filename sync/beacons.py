@@ -14,9 +14,11 @@ earlier ones; with higher serials all the same, so they convict nobody.
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from sync.codec import Buffer
 from sync.errors import DecodeError
@@ -58,8 +60,7 @@ class Fault(Enum):
         return self in (Fault.UNREADABLE, Fault.ROLLED_BACK, Fault.LOST)
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """Something for the user to know: what is wrong with the object `name` of `device`."""
 
     device: bytes
@@ -73,8 +74,7 @@ class Report:
     """A head that the cloud should return, or a later one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Staleness:
+class Staleness(Struct, frozen=True):
     """How old a device's last sign of life is. `suspect`: changes of it may be missing since then."""
 
     device: bytes
@@ -83,8 +83,7 @@ class Staleness:
     suspect: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Sighting:
+class Sighting(Struct, frozen=True):
     """What is kept of a device until the next start, so that no cloud can go back behind it unnoticed."""
 
     head: bytes | None
@@ -253,8 +252,7 @@ class Beacons:
 _MOST_NAMED: Final = 4 * MAX_RELAYED
 
 
-@dataclass(frozen=True, slots=True)
-class EarlierHeads:
+class EarlierHeads(Struct, frozen=True):
     """What has been seen of our own heads since the start."""
 
     clouds: frozenset[int] = frozenset()

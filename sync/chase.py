@@ -12,8 +12,9 @@ neither other devices nor other branches of the same one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Final, TypeAlias
+
+from msgspec import Struct, field
 
 from sync.beacons import Fault, Report
 from sync.segment import SegmentId
@@ -28,8 +29,7 @@ FIRST_RETRY: Final = 1.0
 _LAST_RETRY: Final = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class FetchSegment:
+class FetchSegment(Struct, frozen=True):
     """Get a segment of `device` from any cloud and open it with `open_piece`; then call `segment_arrived`
     or `segment_failed`."""
 
@@ -37,15 +37,13 @@ class FetchSegment:
     wanted: Wanted
 
 
-@dataclass(frozen=True, slots=True)
-class ListSegments:
+class ListSegments(Struct, frozen=True):
     """Find out which segments of `device` there are on all clouds, then call `names_arrived`."""
 
     device: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Deliver:
+class Deliver(Struct, frozen=True):
     """Offer these updates of `device` to the log, in order. Each may be there already, or come too early."""
 
     device: bytes
@@ -56,8 +54,7 @@ class Deliver:
 ChaseAction: TypeAlias = FetchSegment | ListSegments | Deliver
 
 
-@dataclass(slots=True)
-class _Target:
+class _Target(Struct):
     wanted: Wanted
     by: bytes  # the device whose head aims at it
     tips: tuple[bytes, ...] = ()  # what the head knows to exist; the first may not be in any segment yet
@@ -71,8 +68,7 @@ class _Target:
     retry_at: float = 0.0
 
 
-@dataclass(slots=True)
-class _LogFetch:
+class _LogFetch(Struct):
     """The fetch of one device's log."""
 
     targets: dict[str, _Target] = field(default_factory=dict)

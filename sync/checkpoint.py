@@ -39,6 +39,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from sync.codec import HASH_SIZE, Buffer, Reader, Writer
 from sync.errors import DecodeError, LimitError
 from sync.identity import DEVICE_ID_SIZE, SIGNATURE_SIZE, DeviceKey, Members, verify
@@ -83,8 +85,7 @@ class Slice(NamedTuple):
     length: int
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(Struct, frozen=True):
     """A device says that its registers at `vector` were the snapshot with this hash."""
 
     vector: VersionVector

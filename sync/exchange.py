@@ -26,8 +26,9 @@ equal and the states are not, one of the two programs or disks is wrong.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
+
+from msgspec import Struct, field
 
 from sync.codec import ZERO_HASH
 from sync.errors import DecodeError
@@ -59,8 +60,7 @@ __all__ = ["Action", "Alarm", "Deliver", "Exchange", "ExchangeLog", "Failed", "L
 _POINTS = 16
 
 
-@dataclass(slots=True)
-class _Path:
+class _Path(Struct):
     """The interval left on the path that ends in the update `tip` begins with."""
 
     tip: bytes
@@ -172,36 +172,31 @@ BATCH = 1 << 20
 _KEPT = 2 * MAX_WRITERS
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(Struct, frozen=True):
     """Send this message."""
 
     message: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Deliver:
+class Deliver(Struct, frozen=True):
     """Offer these signed updates to the log, in this order, before carrying out the next action."""
 
     updates: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Struct, frozen=True):
     """The other side broke the protocol: close the channel. Nothing comes after it."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Alarm:
+class Alarm(Struct, frozen=True):
     """The other side has the same log and made another state of it."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(Struct, frozen=True):
     """What is lacking here begins below a checkpoint of the other side, whose root has this name."""
 
     root: bytes
@@ -210,8 +205,7 @@ class Offer:
 Action: TypeAlias = Send | Deliver | Failed | Alarm | Offer
 
 
-@dataclass(frozen=True, slots=True)
-class LogRow:
+class LogRow(Struct, frozen=True):
     """An update as the store of the log returns it; `number` ascends in the order of acceptance."""
 
     number: int

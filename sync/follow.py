@@ -21,8 +21,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, TypeAlias
+
+from msgspec import Struct, field
 
 from sync.beacons import (
     PROPAGATION_SECONDS,
@@ -118,8 +119,7 @@ STALE_SECONDS: Final = 2 * ANNOUNCE_SECONDS + PROPAGATION_SECONDS
 _GRANT_PAUSE: Final = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class FetchHead:
+class FetchHead(Struct, frozen=True):
     """Ask this cloud for the head of `device`; then call one of the `head_` methods."""
 
     device: bytes
@@ -128,8 +128,7 @@ class FetchHead:
     """Whether it is enough to learn that the head is still the one that this cloud returned last."""
 
 
-@dataclass(frozen=True, slots=True)
-class FetchGrant:
+class FetchGrant(Struct, frozen=True):
     """Fetch what `device` gives members of an epoch's key; then call `grant_arrived` if it was of use."""
 
     device: bytes
@@ -139,8 +138,7 @@ class FetchGrant:
 Action: TypeAlias = FetchHead | FetchGrant | FetchSegment | ListSegments | Deliver | Report
 
 
-@dataclass(frozen=True, slots=True)
-class FollowLimits:
+class FollowLimits(Struct, frozen=True):
     """How long to wait, in seconds, and how much to keep."""
 
     stale: float = STALE_SECONDS
@@ -156,8 +154,7 @@ class FollowLimits:
 _USUAL: Final = FollowLimits()
 
 
-@dataclass(slots=True)
-class _Follower:
+class _Follower(Struct):
     """What is kept of one device."""
 
     beacons: Beacons

@@ -53,9 +53,10 @@ higher serial is the later one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from sync.checkpoint import Statement
 from sync.codec import HASH_SIZE, Buffer, Reader, Writer
@@ -119,8 +120,7 @@ class StateClaim(NamedTuple):
     state: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class LogOnClouds:
+class LogOnClouds(Struct, frozen=True):
     """A device's log on the clouds: how many segments, which is the newest, and that one's last clock."""
 
     segments: int
@@ -128,8 +128,7 @@ class LogOnClouds:
     last: int
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(Struct, frozen=True):
     """What a device states about itself; the fields are those of the record above."""
 
     volume: bytes

@@ -17,7 +17,8 @@ names here, devices that know of different forks write equal bytes of equal sets
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from sync.codec import HASH_SIZE, Reader, Writer
 from sync.errors import DecodeError
@@ -32,8 +33,7 @@ MAX_INDEXED = 1 << 24
 _MAX_TIME = (1 << 63) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class IndexEntry:
+class IndexEntry(Struct, frozen=True):
     """One update. `prev` and `causes` are the numbers of other updates, counted from 0 in the order above."""
 
     device: bytes

@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
+from msgspec import Struct
+
 from sync.codec import ZERO_HASH, digest
 from sync.errors import LimitError, LogStoreError
 from sync.identity import DEVICE_ID_SIZE
@@ -306,8 +308,7 @@ def branch_id(parent: bytes, first: bytes) -> bytes:
     return digest(_CONTEXT, parent + first, DEVICE_ID_SIZE)
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
+class Branch(Struct, frozen=True):
     """Where a branch is in the tree of its device."""
 
     id: bytes
@@ -421,8 +422,7 @@ class Known:
         return UpdateStamp(self.device, self.clock, self.hash[:PREFIX_SIZE])
 
 
-@dataclass(frozen=True, slots=True)
-class Successor:
+class Successor(Struct, frozen=True):
     """An accepted update that follows another one."""
 
     hash: bytes

@@ -20,8 +20,9 @@ ascending order.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from sync.codec import HASH_SIZE, Buffer, Reader, Writer
 from sync.errors import DecodeError, NewerFormatError
@@ -51,8 +52,7 @@ _VERSION = 1
 _FRONTIER, _UPDATES, _TAKEN, _PROBE, _ANSWER, _COMPACTED = range(1, 7)
 
 
-@dataclass(frozen=True, slots=True)
-class Frontier:
+class Frontier(Struct, frozen=True):
     """Where the sender's log ends."""
 
     request: bool
@@ -61,30 +61,26 @@ class Frontier:
     state: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Updates:
+class Updates(Struct, frozen=True):
     """A batch of updates."""
 
     ends: tuple[UpdateStamp, ...]
     updates: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(Struct, frozen=True):
     """So many bytes of updates need no longer be kept back for."""
 
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
+class Probe(Struct, frozen=True):
     """Which of these updates do you have?"""
 
     prefixes: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """Bit i of `bits`: the i-th update of the probe is accepted here."""
 
     bits: bytes
@@ -102,8 +98,7 @@ class Answer:
         return [bool(number >> index & 1) for index in range(count)]
 
 
-@dataclass(frozen=True, slots=True)
-class Compacted:
+class Compacted(Struct, frozen=True):
     """What you lack begins with updates that the checkpoint with this root stands for; zeros: with none that
     can be had here."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, TypeAlias
+
+from msgspec import Struct
 
 from sync.errors import DecodeError
 from sync.identity import Members
@@ -19,8 +20,7 @@ __all__ = ["Accepted", "Duplicate", "ForkProof", "Inbox", "Outcome", "Reason", "
 # convince anybody who knows the writer's key, without the log and without the writes.
 
 
-@dataclass(frozen=True, slots=True)
-class ForkProof:
+class ForkProof(Struct, frozen=True):
     """Two updates with one `prev`: each the header and signature bytes, ascending by update hash."""
 
     first: bytes
@@ -92,13 +92,11 @@ class Accepted(NamedTuple):
     """Whether there is an update with the same `prev`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Duplicate:
+class Duplicate(Struct, frozen=True):
     """The update was accepted before."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """The update was not accepted, and nothing changed."""
 
     reason: Reason
@@ -129,14 +127,12 @@ _BYTES = 64 << 20
 _COUNT = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class _Unvouched:
+class _Unvouched(Struct, frozen=True):
     data: bytes
     missing: bytes  # what may show that nobody need vouch for it: the beginning of a hash, or nothing
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiting:
+class _Waiting(Struct, frozen=True):
     data: bytes
     clock: int
     missing: UpdateStamp

@@ -29,9 +29,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from sync.codec import Buffer, Reader, Writer
 from sync.errors import DecodeError, LimitError
@@ -87,8 +88,7 @@ class SegmentId(NamedTuple):
         return cls(first, last[:SEGMENT_PREFIX_SIZE])
 
 
-@dataclass(frozen=True, slots=True)
-class LogSegment:
+class LogSegment(Struct, frozen=True):
     """A decoded segment: its updates are well formed and chained, their signatures not yet verified."""
 
     writer: bytes

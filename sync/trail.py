@@ -9,8 +9,9 @@ as they are needed last, and fetched again when their turn comes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+from msgspec import Struct
 
 from sync.codec import Buffer
 from sync.errors import DecodeError
@@ -39,8 +40,7 @@ Holds: TypeAlias = Callable[[bytes, bytes], bool]
 """(device, hash or 8 bytes of its beginning): whether our log holds that update, and so all its causes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """A segment to be fetched, and the hash of its last update where it is known from the context."""
 
     name: str
@@ -52,8 +52,7 @@ class Wanted:
         return self.last or id_of(self.name).prefix
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """What a walk keeps of a segment: the updates as bytes, the hash of the last one, the segment before."""
 
     name: str

@@ -56,9 +56,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
+
+from msgspec import Struct
 
 from sync.codec import HASH_SIZE, ZERO_HASH, Buffer, Reader, Writer, digest
 from sync.errors import DecodeError, LimitError
@@ -112,8 +113,7 @@ class UpdateStamp(NamedTuple):
         return f"{self.clock}@{self.device.hex()}"
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+class Update(Struct, frozen=True):
     """What a writer states; the fields are those of the wire form above."""
 
     volume: bytes

@@ -11,8 +11,9 @@ Wire form, canonical (sorted, no zero clocks, no writer twice):
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from sync.codec import Buffer, Reader, Writer
 from sync.errors import DecodeError, LimitError
@@ -34,8 +35,7 @@ class Order(Enum):
     CONCURRENT = "concurrent"
 
 
-@dataclass(frozen=True, slots=True)
-class Rename:
+class Rename(Struct, frozen=True):
     """The updates of writer `old` with a clock above `above` are now those of writer `new`."""
 
     old: bytes

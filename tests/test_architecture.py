@@ -168,7 +168,7 @@ MACHINES = {
     "hybrisfs.write.relay": ("hybrisfs.write.missing",),
     "sync": ("blake3", "functools", "itertools", "nacl", "re", "struct", "zstandard"),
 }
-OF_MACHINES = ("__future__", "abc", "collections", "dataclasses", "enum", "sync", "typing")
+OF_MACHINES = ("__future__", "abc", "collections", "dataclasses", "enum", "msgspec", "sync", "typing")
 
 READS_THE_ENVIRONMENT = {
     "cli.main",  # NO_COLOR, which is about the terminal

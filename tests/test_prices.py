@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, fields
-
 import pytest
+from msgspec.structs import astuple
 
 from backends.registry import drivers
 from hybrisfs.dispersal.counting import Use
@@ -22,7 +21,7 @@ def test_every_price_has_a_source() -> None:
     assert len(listed) >= 4
     for prices in listed.values():
         assert len(prices.source) > 20
-        assert all(getattr(prices, one.name) >= 0 for one in fields(prices) if one.name != "source")
+        assert all(getattr(prices, name) >= 0 for name in prices.__struct_fields__ if name != "source")
         assert prices.storage > 0
     assert len(looked_up()) == len("2026-11-21")
 

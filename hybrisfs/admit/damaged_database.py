@@ -12,10 +12,11 @@ import sqlite3
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Final
+
+from msgspec import Struct
 
 from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.errors import DamagedError
@@ -34,8 +35,7 @@ _MOST_ROWS: Final = 1 << 40
 _KEY_SIZE: Final = 32
 
 
-@dataclass(frozen=True, slots=True)
-class StagedFile:
+class StagedFile(Struct, frozen=True):
     """A file that has bytes no cloud is known to have."""
 
     ino: int

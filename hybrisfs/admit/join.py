@@ -7,9 +7,10 @@ import json
 import logging
 import shutil
 from collections.abc import Callable, Container
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from backends.address import without_secrets
 from backends.credentials import CredentialStore, covers

@@ -36,6 +36,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from blake3 import blake3
+from msgspec import Struct
 from nacl.bindings import (
     crypto_aead_xchacha20poly1305_ietf_decrypt,
     crypto_aead_xchacha20poly1305_ietf_encrypt,
@@ -107,8 +108,7 @@ def kit_versions(kit: bytes, voucher: bytes) -> RegisterNames:
     return RegisterNames(versions_prefix(kit), key)
 
 
-@dataclass(frozen=True, slots=True)
-class Sources:
+class Sources(Struct, frozen=True):
     """What the contents of a kit are made of, as a device knows it now."""
 
     grant: Grant
@@ -247,8 +247,7 @@ class Held(NamedTuple):
     urls: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(Struct, frozen=True):
     """The contents that are chosen, and the grounds."""
 
     grant: Grant

@@ -15,12 +15,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Final
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from hybrisfs.admit.join import make_grant
 from hybrisfs.admit.kit import (
@@ -77,8 +77,7 @@ _SHIP_SECONDS: Final = 20.0
 _MOST_NAMES: Final = 1000  # of versions of one kit, on one cloud
 
 
-@dataclass(frozen=True, slots=True)
-class _Kit:
+class _Kit(Struct, frozen=True):
     """A kit of which there is a register, and the reserve that it is of."""
 
     reserve: Member

@@ -11,10 +11,12 @@ import contextlib
 import logging
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
+
+from msgspec import Struct
 
 from backends.credentials import CredentialStore
 from backends.errors import CorruptError, MissingError, StoreError
@@ -75,8 +77,7 @@ _MARKER_LIMIT: Final = 4096
 _SEGMENT_LIMIT: Final = MAX_SEGMENT + (2 << 20)
 
 
-@dataclass(frozen=True, slots=True)
-class Recovered:
+class Recovered(Struct, frozen=True):
     """The volume as it is on this machine; "missing" are the URLs of clouds that could not be reached,
     *agreed* tells whether enough clouds have the same kit, and *by_named* whether that rests on clouds that
     the person named."""

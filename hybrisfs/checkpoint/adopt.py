@@ -31,8 +31,9 @@ What always holds (tests/checkpoint/test_adopt.py):
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+from msgspec import Struct
 
 from hybrisfs.checkpoint.limits import CheckpointLimits
 from sync import CheckpointId, Head, Members, VersionVector
@@ -43,8 +44,7 @@ __all__ = ["Action", "AdoptionMachine", "Compare", "Read", "TakeIn", "View"]
 _RETRY_SECONDS: Final = 300.0
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(Struct, frozen=True):
     """Fetch the root of this name. Report `read`."""
 
     name: bytes
@@ -52,16 +52,14 @@ class Read:
     """The snapshot that the inviter says it is of; None when only others name it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Compare:
+class Compare(Struct, frozen=True):
     """Find out whether the log lacks an update that this checkpoint stands for. Report `compared`."""
 
     name: bytes
     root: Root
 
 
-@dataclass(frozen=True, slots=True)
-class TakeIn:
+class TakeIn(Struct, frozen=True):
     """Fetch the checkpoint, verify it and take it in. Report `taken_in`."""
 
     name: bytes
@@ -71,8 +69,7 @@ class TakeIn:
 Action: TypeAlias = Read | Compare | TakeIn
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Struct, frozen=True):
     """What is here at one moment."""
 
     vector: VersionVector

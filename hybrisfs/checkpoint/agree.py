@@ -38,8 +38,10 @@ action before it but through the rows.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hybrisfs.checkpoint.limits import CheckpointLimits
 from hybrisfs.state.checkpoints import Recorded
@@ -54,8 +56,7 @@ _RETRY_SECONDS: Final = 300.0
 _AGAIN_SECONDS: Final = 1800.0  # when a cloud did not delete what it should
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(Struct, frozen=True):
     """Make a snapshot of what is here, or was here at the vector of a statement of another device, and state
     it; but only if updates of so many bytes have come since the last checkpoint. Report `stated` or
     `declined`."""
@@ -64,15 +65,13 @@ class State:
     least_bytes: float
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(Struct, frozen=True):
     """Write this row over the one before it."""
 
     row: Recorded
 
 
-@dataclass(frozen=True, slots=True)
-class Find:
+class Find(Struct, frozen=True):
     """Find out whether one of these roots (each with the device that names it) belongs to the checkpoint and
     can be fetched. Report `deposited`, `not_found` or `failed`."""
 
@@ -80,15 +79,13 @@ class Find:
     roots: tuple[tuple[bytes, bytes], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(Struct, frozen=True):
     """Put the checkpoint on the clouds and read it back. Report `deposited` or `failed`."""
 
     agreed: Recorded
 
 
-@dataclass(frozen=True, slots=True)
-class Compact:
+class Compact(Struct, frozen=True):
     """See that the checkpoint is safe, then let go of what it replaces. Report `compacted` or `failed`."""
 
     agreed: Recorded
@@ -97,8 +94,7 @@ class Compact:
 Action: TypeAlias = State | Write | Find | Put | Compact
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Struct, frozen=True):
     """What is here at one moment."""
 
     vector: VersionVector

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from hybrisfs.checkpoint.snapshot import SLICE_BYTES
 from hybrisfs.checkpoint.state_at_vector import MOST_BYTES
@@ -10,8 +10,7 @@ from hybrisfs.checkpoint.state_at_vector import MOST_BYTES
 __all__ = ["CheckpointLimits"]
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointLimits:
+class CheckpointLimits(Struct, frozen=True):
     """See `hybrisfs.environment.Limits`."""
 
     look_seconds: float = 5.0

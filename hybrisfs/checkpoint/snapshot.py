@@ -29,11 +29,11 @@ hints are what one device knows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Final, NamedTuple
 
 from blake3 import blake3
+from msgspec import Struct
 
 from hybrisfs.registers.tree import PackedChunk
 from hybrisfs.state.checkpoints import packs_to_hint
@@ -204,8 +204,7 @@ class Latest(NamedTuple):
     value: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class HintedPack:
+class HintedPack(Struct, frozen=True):
     """Where a pack is and what is in it: *primary* chunks are read from it, *spare* ones from another."""
 
     id: bytes

@@ -15,8 +15,9 @@ import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from hybrisfs.clouds.maintenance import Maintenance
 from hybrisfs.clouds.objects import ExpectedObjects, is_only_said
@@ -38,8 +39,7 @@ _CHECKUP_INTERVAL: Final = 1800.0  # between looks at all of them
 _MARKER_LIMIT: Final = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class CheckupLimits:
+class CheckupLimits(Struct, frozen=True):
     """See `hybrisfs.environment.Limits`."""
 
     interval: float = 60.0
@@ -217,8 +217,7 @@ class _Put(NamedTuple):
     since: float
 
 
-@dataclass(frozen=True, slots=True)
-class RecentPutsLimits:
+class RecentPutsLimits(Struct, frozen=True):
     """See `hybrisfs.environment.Limits`."""
 
     age: float = 50.0

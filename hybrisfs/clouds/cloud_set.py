@@ -11,8 +11,10 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from backends.credentials import CredentialStore
 from hybrisfs.admit.kits import Kits
@@ -53,8 +55,7 @@ _SHIP_SECONDS: Final = 300.0
 _SAMPLE: Final = 3  # sentences shown of what went wrong
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(Struct, frozen=True):
     """The progress of a cloud that is being emptied, and the trouble that keeps it back."""
 
     number: int

@@ -15,8 +15,9 @@ import contextlib
 import re
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from backends.credentials import CredentialStore
 from backends.errors import MissingError, MissingRootError, StoreError
@@ -63,8 +64,7 @@ def is_own_name(name: str) -> bool:
     return name in _SINGLE or (form is not None and form.fullmatch(name) is not None)
 
 
-@dataclass(slots=True)
-class Emptied:
+class Emptied(Struct):
     """What was deleted from a cloud."""
 
     objects: int = 0

@@ -6,9 +6,10 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
+
+from msgspec import Struct
 
 from hybrisfs.clouds.objects import CloudObjects, ExpectedObjects
 from hybrisfs.clouds.scrub import Repairer, RepairReport, ScrubReport, Step, scrub
@@ -30,16 +31,14 @@ _MOST_NAMES: Final = 1_000_000
 _MOST_TRIED: Final = 10_000  # objects that it is remembered of that they were to be healed
 
 
-@dataclass(frozen=True, slots=True)
-class MaintenanceLimits:
+class MaintenanceLimits(Struct, frozen=True):
     """See `hybrisfs.environment.Limits`."""
 
     first_pause: float = 60.0
     """Seconds before something is healed: a cloud that has just lost something may still be in trouble."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Absent:
+class _Absent(Struct, frozen=True):
     """Packs and own log segments that clouds do not list. With each pack come the clouds that lack a share of
     it; the pack that most clouds lack comes first."""
 

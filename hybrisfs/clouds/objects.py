@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Final, TypeAlias
+
+from msgspec import Struct, field
 
 from hybrisfs.checkpoint.compaction import CloudCheckpoint
 from hybrisfs.checkpoint.deposit import Depositor, NotToBeHadError
@@ -215,8 +217,7 @@ class ExpectedObjects:
 _UNREADABLE: Final = (CloudsUnavailable, NotToBeHadError, DecodeError)
 
 
-@dataclass(slots=True)
-class PartState:
+class PartState(Struct):
     """What clouds have of one part: *right* copies, and *wrong* ones; *lacking* is a cloud that could take
     another copy, when there are too few."""
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
+
+from msgspec import Struct
 
 from hybrisfs.bounded import in_parallel
 from hybrisfs.clouds.segment_repair import SegmentMender
@@ -35,8 +36,7 @@ __all__ = ["Recoder", "Rewriting", "RewritingState", "ValueKeeping"]
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class RewritingState:
+class RewritingState(Struct, frozen=True):
     """How many packs or values are rewritten, of how many, and what keeps the rest back."""
 
     done: int

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import Final, TypeAlias
+
+from msgspec import Struct, field
 
 from hybrisfs.api import maintenance as api
 from hybrisfs.bounded import in_parallel
@@ -28,8 +29,7 @@ _MOST_PROBLEMS: Final = 1000
 _Looks: TypeAlias = Callable[[], list[tuple[int, Finding | None]]]
 
 
-@dataclass(slots=True)
-class ScrubReport:
+class ScrubReport(Struct):
     """How many objects were looked at by cloud, and what is wrong: in numbers, and the first cases."""
 
     clouds: Mapping[int, str]
@@ -179,8 +179,7 @@ _MOST_FAILURES: Final = 1000
 _Mend: TypeAlias = Callable[[], Sequence[Repair]]
 
 
-@dataclass(slots=True)
-class RepairReport:
+class RepairReport(Struct):
     """What was wrong and is right again, by cloud; what went elsewhere; and what could not be mended."""
 
     clouds: Mapping[int, str]

@@ -26,10 +26,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from blake3 import blake3
+from msgspec import Struct
 
 from hybrisfs.dispersal.engine import Engine
 from hybrisfs.merge.cloud_records import CloudRecord, cloud_key, entries_of, read_clouds, read_redundancy
@@ -65,8 +65,7 @@ _MOST_VALUE: Final = 8192
 _CLOCK: Final = b""
 
 
-@dataclass(frozen=True, slots=True)
-class Signpost:
+class Signpost(Struct, frozen=True):
     """What a signpost says: the clouds by number, and the clock and the hash of all of it."""
 
     clouds: Mapping[int, CloudRecord]

@@ -6,9 +6,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Final
+
+from msgspec.structs import asdict
 
 from hybrisfs.api import clouds
 from hybrisfs.api import traffic as traffic_api

@@ -16,9 +16,10 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
+
+from msgspec import Struct
 
 from hybrisfs import VERSION
 from hybrisfs.api.request import Part
@@ -39,8 +40,7 @@ _CLIENTS: Final = 512
 _GOODBYE: Final = 5.0  # seconds that commands have to notice that the daemon stops
 
 
-@dataclass(frozen=True, slots=True)
-class ControlLimits:
+class ControlLimits(Struct, frozen=True):
     """How much clients may ask of the daemon."""
 
     clients: int = _CLIENTS

@@ -19,8 +19,9 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from hybrisfs.api.key_value import ON_DEVICE
 from hybrisfs.api.request import Handler, Moved
@@ -49,8 +50,7 @@ _SYNC_SECONDS: Final = 60.0  # in which everything is brought to the clouds when
 _FIT: Final = ("ok", "slow", "lying")  # the states of clouds that take something
 
 
-@dataclass(frozen=True, slots=True)
-class _Lost:
+class _Lost(Struct, frozen=True):
     """What is on this device only."""
 
     files: int = 0

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET
+from msgspec.structs import asdict
 
 from backends.address import without_secrets
 from backends.credentials import CredentialStore

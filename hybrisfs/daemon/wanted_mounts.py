@@ -17,9 +17,10 @@ import stat
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct, field
 
 from hybrisfs.environment import Environment, replace_file
 from hybrisfs.fuse.mounting import mounted_device
@@ -31,8 +32,7 @@ log = logging.getLogger(__name__)
 _FORMAT: Final = 1
 
 
-@dataclass(frozen=True, slots=True)
-class WantedMount:
+class WantedMount(Struct, frozen=True):
     """One mount that is to be there whenever the daemon runs."""
 
     directory: Path
@@ -121,8 +121,7 @@ _GET_FLAGS, _SET_FLAGS = 0x80086601, 0x40086602  # FS_IOC_GETFLAGS, FS_IOC_SETFL
 _IMMUTABLE: Final = 0x10  # FS_IMMUTABLE_FL
 
 
-@dataclass(slots=True)
-class Beside:
+class Beside(Struct):
     """What was found in the folder below a mount: moved to `places`, or still below, `trouble` says why."""
 
     places: list[Path] = field(default_factory=list)

@@ -8,8 +8,9 @@ in a row while others wait: small objects do not stand behind packs, and packs d
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 __all__ = ["TokenBucket", "Turn"]
 
@@ -17,8 +18,7 @@ _ROUNDING: Final = 1.0  # bytes that may be lacking, so that no wait is too shor
 _BURST: Final = 0.2  # seconds of the rate that may have been saved up
 
 
-@dataclass(slots=True, eq=False)
-class Turn:
+class Turn(Struct, eq=False):
     """A wish to move so many bytes; `granted` when it may be done."""
 
     size: int

@@ -6,9 +6,10 @@ import logging
 import shlex
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, Generic, TypeVar
+
+from msgspec import Struct
 
 from backends.errors import (
     AuthError,
@@ -50,8 +51,7 @@ _REFUSAL_HOLDS: Final = 6 * 3600.0  # seconds; then it is tried again whether de
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Cloud:
+class Cloud(Struct, frozen=True):
     """A configured cloud. `number` names it in placements and never changes; the engine closes `store`."""
 
     number: int
@@ -59,8 +59,7 @@ class Cloud:
     store: Store
 
 
-@dataclass(frozen=True, slots=True)
-class CloudStatus:
+class CloudStatus(Struct, frozen=True):
     """The state of a cloud for people; `since` is the engine's clock when it became so."""
 
     number: int
@@ -71,8 +70,7 @@ class CloudStatus:
     since: float
 
 
-@dataclass(frozen=True, slots=True)
-class Answer(Generic[T]):
+class Answer(Struct, Generic[T], frozen=True):
     """What a call to a cloud ended with: `value`, or the error."""
 
     value: T | None

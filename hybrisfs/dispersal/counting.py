@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 from backends.store import MAX_PAGE, Buffer, Page, Store, StoreWrapper
 from backends.versions import MAX_VERSIONS, Policy, Version, Versions, versions_of
@@ -15,8 +16,7 @@ __all__ = ["CountingStore", "Request", "RequestClass", "Use", "used"]
 RequestClass: TypeAlias = Literal["put", "get", "list", "delete"]
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(Struct, frozen=True):
     """One request as it is billed; a failed one counts too. Bytes are those of the object, not of HTTP."""
 
     kind: RequestClass
@@ -24,8 +24,7 @@ class Request:
     down: int = 0
 
 
-@dataclass(frozen=True)
-class Use:
+class Use(Struct, frozen=True):
     """Of one cloud: requests by class, bytes in and out."""
 
     put: int = 0

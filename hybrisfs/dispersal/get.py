@@ -12,8 +12,9 @@ for: a cloud that hangs must not hold up who only wants to hear that there is no
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from hybrisfs.dispersal.put import SetTimer
 
@@ -22,22 +23,19 @@ __all__ = ["Fetch", "GetAction", "GetFailed", "GetMachine", "Verify"]
 _BACKOFF = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Fetch:
+class Fetch(Struct, frozen=True):
     """Get the fragments from the cloud at position `index`; report `arrived` or `failed`."""
 
     index: int
 
 
-@dataclass(frozen=True, slots=True)
-class Verify:
+class Verify(Struct, frozen=True):
     """Rebuild from the fragments of these k positions; the operation is over, or report `rejected`."""
 
     indices: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class GetFailed:
+class GetFailed(Struct, frozen=True):
     """Given up: why, by position."""
 
     reasons: dict[int, str]

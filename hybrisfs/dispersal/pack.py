@@ -6,8 +6,9 @@ The whole way to the clouds and back is in docs/internals/placement.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
+
+from msgspec import Struct
 
 from hybrisfs.dispersal.erasure import fragment_length, split
 from hybrisfs.dispersal.seal import CHUNK_ID_SIZE, MAX_CHUNK, MAX_SEALED, SEAL_OVERHEAD
@@ -64,8 +65,7 @@ class PackEntry(NamedTuple):
     sealed_length: int
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedPack:
+class EncodedPack(Struct, frozen=True):
     """A finished pack: the n share objects, in order of their index (one shared buffer when k = 1)."""
 
     pack_id: bytes

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, TypeAlias
+
+from msgspec import Struct
 
 from backends.store import MAX_PAGE, Store
 from hybrisfs.dispersal.cloud import Answer, CloudPort
@@ -32,8 +33,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Marker:
+class Marker(Struct, frozen=True):
     """A small object that every cloud has held since it was added to the volume."""
 
     name: str
@@ -200,26 +200,22 @@ class Look(NamedTuple):
     tag: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
+class Changed(Struct, frozen=True):
     """The object is another one than `tag` stood for; its bytes are whatever the cloud says."""
 
     data: bytes
     tag: str
 
 
-@dataclass(frozen=True, slots=True)
-class Unchanged:
+class Unchanged(Struct, frozen=True):
     """The object is still the one that the tag stands for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Missing:
+class Missing(Struct, frozen=True):
     """The cloud says that it has no such object."""
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Struct, frozen=True):
     """No answer, for `reason`; or, when `wrong`, one that cannot be the object."""
 
     reason: str
@@ -229,8 +225,7 @@ class Failed:
 Polled: TypeAlias = Changed | Unchanged | Missing | Failed
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Struct, frozen=True):
     """The names that at least one of the clouds `answered` claims to have, ascending."""
 
     names: tuple[str, ...]

@@ -25,8 +25,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+from msgspec import Struct
 
 __all__ = ["Placed", "PutAction", "PutFailed", "PutMachine", "Send", "SetTimer"]
 
@@ -35,30 +36,26 @@ _ATTEMPTS = 3  # per cloud that answers with a passing error
 _BACKOFF = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(Struct, frozen=True):
     """Put share `index` to `cloud`; report `started`, or first `stuck`, and then `acked` or `failed`."""
 
     index: int
     cloud: int
 
 
-@dataclass(frozen=True, slots=True)
-class SetTimer:
+class SetTimer(Struct, frozen=True):
     """Call `timer_expired` after so many seconds; replaces the timer set before."""
 
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(Struct, frozen=True):
     """Done: `placement[i]` is the cloud that holds share i."""
 
     placement: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PutFailed:
+class PutFailed(Struct, frozen=True):
     """Given up: why, by cloud."""
 
     reasons: dict[int, str]

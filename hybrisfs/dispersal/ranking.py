@@ -47,11 +47,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from statistics import median
 from typing import Literal, TypeAlias
+
+from msgspec import Struct, field
 
 from hybrisfs.environment import Environment
 
@@ -93,8 +94,7 @@ def _least(number: int) -> int:
     return _CLASS_LIMITS[number - 1] if number else 0
 
 
-@dataclass(frozen=True, slots=True)
-class TimerBounds:
+class TimerBounds(Struct, frozen=True):
     """Limits of the timers after which another cloud is asked, and other pauses, in seconds."""
 
     shortest: float = 0.25
@@ -107,8 +107,7 @@ class TimerBounds:
     start_patience: float = 10.0  # that a put may wait for a free thread of its cloud
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(Struct, frozen=True):
     """How long to wait, in seconds, while nothing moves of what is waited for (`stopwatch`)."""
 
     put: float = 300.0  # for a pack or object to be on enough clouds
@@ -118,8 +117,7 @@ class Timing:
     timers: TimerBounds = field(default_factory=TimerBounds)
 
 
-@dataclass(slots=True)
-class _Estimate:
+class _Estimate(Struct):
     """What was observed of one cloud, operation and size class."""
 
     usual: float = 0.0
@@ -420,8 +418,7 @@ _RECHECK_PAUSE = (5.0, 600.0)
 _RECHECKS = 4  # objects looked at again at a time: they may be large
 
 
-@dataclass(frozen=True, slots=True)
-class Offence:
+class Offence(Struct, frozen=True):
     """An object that a cloud acknowledged and then lost or returned wrong.
 
     `recheck` gets the object as it is now (at most `limit` bytes) and raises ValueError or IntegrityError
@@ -433,8 +430,7 @@ class Offence:
     recheck: Callable[[bytes], object]
 
 
-@dataclass(slots=True)
-class CloudHealth:
+class CloudHealth(Struct):
     """One cloud. Times are those of `clock`, in seconds."""
 
     clock: Callable[[], float]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+
+from msgspec import Struct
 
 from backends.errors import StoreError
 from backends.store import Store
@@ -377,8 +378,7 @@ class Target(NamedTuple):
     owed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Read(Generic[T]):
+class Read(Struct, Generic[T], frozen=True):
     """A value to be rebuilt from what any `k` of the targets return.
 
     `rebuild` gets bytes by position and raises IntegrityError or ValueError when they are wrong. With k > 1

@@ -35,12 +35,12 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from blake3 import blake3
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from msgspec import Struct
 
 from hybrisfs.dispersal.erasure import MAX_FRAGMENTS, fragment_length
 from hybrisfs.dispersal.errors import IntegrityError, NewerVersionError, UnreadableHereError
@@ -120,8 +120,7 @@ class TableEntry(NamedTuple):
     hashes: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """What a pack holds, as proven by its pack id. `share_size` is the size of each share object."""
 
     pack_id: bytes

@@ -9,8 +9,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from backends.pacing import Pacer
 from hybrisfs.dispersal.counting import Request
@@ -22,8 +23,7 @@ __all__ = ["CloudTraffic", "Counters", "CountingPacer", "Traffic", "Transfer"]
 _SMALL: Final = 64 << 10  # bytes; the time of a larger transfer tells of the line rather than of the cloud
 
 
-@dataclass(frozen=True, slots=True)
-class Counters:
+class Counters(Struct, frozen=True):
     """Requests by class, those that failed, bytes of content, and how long small reads and writes took.
 
     `reads` and `writes` are the small ones that were answered, `read_seconds` and `write_seconds` the sums
@@ -43,8 +43,7 @@ class Counters:
     write_seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
+class Transfer(Struct, frozen=True):
     """A call that is under way: how many bytes it is about, how many have moved, for how long it has run."""
 
     operation: Operation
@@ -53,8 +52,7 @@ class Transfer:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class CloudTraffic:
+class CloudTraffic(Struct, frozen=True):
     """What goes on between this device and a cloud; `state` is a `ranking.CloudState`."""
 
     number: int
@@ -64,8 +62,7 @@ class CloudTraffic:
     transfers: Sequence[Transfer]
 
 
-@dataclass(slots=True, eq=False)
-class _Call:
+class _Call(Struct, eq=False):
     operation: Operation
     size: int
     began: float

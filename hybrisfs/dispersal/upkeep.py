@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
+
+from msgspec import Struct
 
 from backends.errors import TransientError
 from backends.store import Store
@@ -331,8 +333,7 @@ class Upkeep:
 # -- putting an object back onto a cloud that has lost or altered it ------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Repair:
+class Repair(Struct, frozen=True):
     """An object that was wrong on a cloud: where it is now, or why it could not be repaired."""
 
     cloud: int

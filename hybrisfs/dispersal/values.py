@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from hybrisfs.dispersal import reader, writer
 from hybrisfs.dispersal.cloud import Answer
@@ -26,8 +27,7 @@ _INDULGENT: Final = 1 << 30  # rounds; the deadline ends them
 _DELETE_SECONDS: Final = 120.0
 
 
-@dataclass(frozen=True, slots=True)
-class StoredValue:
+class StoredValue(Struct, frozen=True):
     """Where a value is: cloud `placement[i]` holds the object `name(i)`, which `checksums[i]` proves.
 
     `size` is that of the value as it was sealed, in bytes.

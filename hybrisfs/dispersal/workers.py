@@ -11,8 +11,9 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from hybrisfs.dispersal.stopwatch import Stopwatch
 from hybrisfs.environment import Environment
@@ -22,8 +23,7 @@ __all__ = ["CloudWorkers", "Job"]
 logger = logging.getLogger(__name__)
 
 
-@dataclass(slots=True, eq=False)
-class Job:
+class Job(Struct, eq=False):
     """One call. Calls with equal `key` run one after the other, in order.
 
     `run` must not raise. It returns a function that reports the answer: that is called when the call is not
@@ -44,8 +44,7 @@ class Job:
     state: Literal["waiting", "running", "ended"] = "waiting"
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerLimits:
+class WorkerLimits(Struct, frozen=True):
     """How many calls to one cloud there are at a time."""
 
     threads: int = 6

@@ -11,10 +11,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from math import inf
 from typing import Final, NamedTuple, TypeAlias
+
+from msgspec import Struct
 
 from hybrisfs.dispersal.cloud import Answer
 from hybrisfs.dispersal.clouds import TIMER, Clouds, Interrupt, OperationLoop
@@ -28,8 +29,7 @@ __all__ = ["PackTurns", "Placement", "Write", "broadcast", "put"]
 Placement: TypeAlias = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(Struct, frozen=True):
     """`n` objects, each for a cloud of its own; with `fungible` they are copies of one object.
 
     A secondary cloud stands in for one that takes `patience_factor` times as long as usual.
@@ -214,8 +214,7 @@ _LATE: Final = (1.5, 1.0)  # a factor and seconds: what takes longer than usual 
 _SMALL: Final = 2 << 20  # bytes of a share: it delays those under way by little, and may be waited for
 
 
-@dataclass(slots=True, eq=False)
-class _Turn:
+class _Turn(Struct, eq=False):
     """Of one pack: the bytes of each share, and from when to when it was sent."""
 
     size: int

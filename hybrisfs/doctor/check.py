@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from typing import Literal, TypeAlias, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from hybrisfs.wire import Message
 
@@ -16,8 +18,7 @@ Level: TypeAlias = Literal["ok", "warn", "bad"]
 """Fine; works, but something may go wrong later; something does not work."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """The `result` of one `check`, in a sentence (`what`), and what to do (`advice`, "" when nothing)."""
 
     check: str

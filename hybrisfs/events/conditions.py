@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
+
+from msgspec import Struct, field
 
 from hybrisfs.api.status import AnyVolume, UnusableVolume, VolumeStatus
 from hybrisfs.events.event import Event, Kind
@@ -133,15 +134,13 @@ class Happening(NamedTuple):
     text: str
 
 
-@dataclass(slots=True)
-class _Trouble:
+class _Trouble(Struct):
     state: str
     since: float
     ended: str
 
 
-@dataclass(slots=True)
-class Observer:
+class Observer(Struct):
     """Looks at one volume again and again."""
 
     _troubles: dict[str, _Trouble] = field(default_factory=dict)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
+
+from msgspec import Struct, field
 
 __all__ = ["MAX_LINE", "Action", "Event", "Kind", "NoticeBoard", "Show", "Withdraw", "from_line", "to_line"]
 
@@ -24,8 +25,7 @@ _MAX_TOPIC: Final = 200
 _MAX_NUMBER: Final = 1 << 53
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Struct, frozen=True):
     """Trouble that began or changed, trouble that is over, or news. One `topic` has one trouble at a time."""
 
     number: int
@@ -98,8 +98,7 @@ _RULES: Final = {
 _PAUSE: Final = 600.0  # seconds until the same topic is shown again: what comes and goes is shown once
 
 
-@dataclass(frozen=True, slots=True)
-class Show:
+class Show(Struct, frozen=True):
     """Show this, in place of what is shown under the topic; who clicks on it wants to see the section of
     the dashboard."""
 
@@ -108,8 +107,7 @@ class Show:
     section: str
 
 
-@dataclass(frozen=True, slots=True)
-class Withdraw:
+class Withdraw(Struct, frozen=True):
     """It is over."""
 
     topic: str
@@ -118,8 +116,7 @@ class Withdraw:
 Action: TypeAlias = Show | Withdraw
 
 
-@dataclass(slots=True)
-class NoticeBoard:
+class NoticeBoard(Struct):
     """What is shown to a person about one volume."""
 
     _waiting: dict[str, tuple[float, Show]] = field(default_factory=dict)  # topic: when it is due

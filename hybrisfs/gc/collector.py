@@ -6,8 +6,9 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable
 from hybrisfs.errors import HybrisError
@@ -31,8 +32,7 @@ _HELD: Final = "transfers with the clouds are paused"
 Step = Callable[[str, int, int], None]
 
 
-@dataclass(slots=True)
-class Collection:
+class Collection(Struct):
     """What was found and done, for people. Sizes are bytes on all clouds together, roughly."""
 
     found: Counter[str] = field(default_factory=Counter)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, Protocol
+
+from msgspec import Struct, field
 
 from hybrisfs.dispersal.erasure import MAX_FRAGMENTS
 from hybrisfs.dispersal.share import parse_share_name, share_name
@@ -119,8 +120,7 @@ _PREFIX: Final = "packs/"
 _PAUSE_EVERY: Final = 256  # names
 
 
-@dataclass(slots=True)
-class Unnamed:
+class Unnamed(Struct):
     """The result of a look. Shares of `young` ones have not been seen for long enough."""
 
     orphans: dict[bytes, ShareOnCloud] = field(default_factory=dict)

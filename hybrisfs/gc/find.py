@@ -7,8 +7,9 @@ only read, are looked after by the full member with the lowest id.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+from msgspec import Struct, field
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.gc.limits import GcLimits
@@ -28,8 +29,7 @@ __all__ = ["Found", "Candidate", "Pages", "References", "find_candidates", "reme
 _ROWS: Final = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """A pack that is not worth keeping as it is. *since*: from when on, in ns since the epoch."""
 
     pack: int
@@ -37,8 +37,7 @@ class Candidate:
     since: int
 
 
-@dataclass(slots=True)
-class Found:
+class Found(Struct):
     """The result of a look: packs of which nothing is needed, packs of which little is needed, and packs to
     leave alone for now."""
 

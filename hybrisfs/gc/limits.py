@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 __all__ = ["GcLimits"]
 
 
-@dataclass(frozen=True, slots=True)
-class GcLimits:
+class GcLimits(Struct, frozen=True):
     """See `hybrisfs.environment.Limits`. Seconds are between two looks of a kind, in the background."""
 
     step_seconds: float = 15.0

@@ -46,9 +46,10 @@ The package's docstring says why no byte is lost by that. A member that lies ans
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol, TypeAlias
+
+from msgspec import Struct
 
 from hybrisfs.registers.ballots import MAX_PACKS, Book, Listed, Stage, Stray
 from hybrisfs.registers.ballots import Answer as Said
@@ -108,54 +109,47 @@ class Knowledge(Protocol):
         """Whether the register of its pack places that share just there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(Struct, frozen=True):
     """Only `kept` packs are still proposed: all other condemned packs become ordinary packs again."""
 
     kept: frozenset[bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class Examine:
+class Examine(Struct, frozen=True):
     """Fetch the chunks in the orphans of `lists` that this device lacks, condemn the packs of `lists`, and
     note which are needed. Then call `examined`."""
 
     lists: tuple[Listed, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ReadPages:
+class ReadPages(Struct, frozen=True):
     """Look through these lists of chunks; one that cannot be read may name any chunk, so that all condemned
     packs are wanted. Then call `pages_read`."""
 
     pages: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """Sign these answers, by proposal; they replace all earlier answers of this device."""
 
     answers: dict[bytes, Said]
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(Struct, frozen=True):
     """Sign the end of these packs and orphans, as far as `Consent.ending` still names them then."""
 
     packs: tuple[bytes, ...]
     orphans: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(Struct, frozen=True):
     """Delete the strays of the own proposal, then call `deleted`."""
 
     proposal: bytes
     strays: tuple[Stray, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Propose:
+class Propose(Struct, frozen=True):
     """Sign a proposal that replaces the one before. The `put_off` parts of the former one wait for another
     grace period."""
 

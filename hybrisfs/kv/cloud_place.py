@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from hybrisfs.dispersal.erasure import MAX_FRAGMENTS
 from hybrisfs.errors import UsageError
@@ -32,8 +33,7 @@ def is_on_clouds(place: str) -> bool:
     return place.partition(":")[0] == _SCHEME
 
 
-@dataclass(frozen=True, slots=True)
-class CloudPlace:
+class CloudPlace(Struct, frozen=True):
     """The clouds that keep the keys of containers."""
 
     protocol: str

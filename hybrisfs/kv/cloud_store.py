@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from hybrisfs.errors import HybrisError
 from hybrisfs.kv.cloud_keys import CloudKeys, InTransaction, Latest, facts_of, timestamp_of
@@ -44,8 +45,7 @@ _ID_SIZE: Final = 16
 _MARGIN: Final = 0.9  # so much of the time that a move waits is relied upon: clocks do not go alike
 
 
-@dataclass(frozen=True, slots=True)
-class CloudStoreLimits:
+class CloudStoreLimits(Struct, frozen=True):
     """See `hybrisfs.environment.Limits`."""
 
     known_seconds: float = 60.0

@@ -20,8 +20,9 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from hybrisfs.dispersal.values import Values
 from hybrisfs.environment import Environment
@@ -36,8 +37,7 @@ __all__ = ["CollectLimits", "Collector"]
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class CollectLimits:
+class CollectLimits(Struct, frozen=True):
     """See `hybrisfs.environment.Limits`."""
 
     batch: int = 500

@@ -14,12 +14,12 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 import msgspec
 import urllib3
+from msgspec.structs import replace
 
 from hybrisfs.environment import Environment
 from hybrisfs.errors import HybrisError

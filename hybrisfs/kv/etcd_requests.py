@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from hybrisfs.kv.service import Compare, KeyValue, Put, Remove
 
@@ -40,8 +39,7 @@ class Found(NamedTuple):
     more: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(Struct, frozen=True):
     """The keys from *first* up to, and without, *end*; None: *first* alone."""
 
     first: bytes

@@ -31,8 +31,9 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from msgspec import Struct
 
 from hybrisfs.dispersal.erasure import MAX_FRAGMENTS
 from hybrisfs.errors import UsageError
@@ -233,8 +234,7 @@ class Current(Protocol):
     def timestamp(self) -> Timestamp: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(Struct, frozen=True):
     """What a key must have for a write to take place: a predicate of an update (Pond 2.2).
 
     Without arguments any value. It is checked in the very step that makes the write's values those of their

@@ -13,9 +13,10 @@ import logging
 import sqlite3
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+from msgspec import Struct, field
 
 from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.environment import Environment
@@ -179,8 +180,7 @@ _MOST_NAMES: Final = 1_000_000  # of one cloud
 _BATCH: Final = 500  # names
 
 
-@dataclass(slots=True)
-class UnnamedValues:
+class UnnamedValues(Struct):
     """The names of objects by cloud, or how many there are on all clouds together."""
 
     unnamed: dict[int, list[str]] = field(default_factory=dict)

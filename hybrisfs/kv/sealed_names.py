@@ -31,13 +31,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from heapq import nsmallest
 from typing import Final, NamedTuple
 
 from blake3 import blake3
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from msgspec.structs import replace
 
 from hybrisfs.environment import Environment
 from hybrisfs.errors import DamagedError, HybrisError, NewerFormatError

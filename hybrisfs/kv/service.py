@@ -19,8 +19,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
+
+from msgspec import Struct
 
 from hybrisfs.environment import Environment
 from hybrisfs.errors import HybrisError
@@ -60,24 +61,21 @@ class KeyValue(NamedTuple):
     """Why this machine cannot read it. Then the value is empty, and in lists the name may be another one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Compare:
+class Compare(Struct, frozen=True):
     """That the last change of a key has this revision; 0: there is no such key; None: there is one."""
 
     key: bytes
     revision: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(Struct, frozen=True):
     """Set a key."""
 
     key: bytes
     value: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Remove:
+class Remove(Struct, frozen=True):
     """Remove the keys from *first* up to, and without, *end*; None: *first* alone.
 
     Of entries there are two ranges: one, or all of a container that nobody can use any more.

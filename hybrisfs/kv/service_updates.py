@@ -19,8 +19,9 @@ it is not, and the block of this write is there, none has. If both are gone, nob
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from hybrisfs.environment import Environment
 from hybrisfs.kv.record import KeyMetadata, Place
@@ -61,8 +62,7 @@ class Answer(NamedTuple):
     found: Mapping[Place, KeyValue | None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Update:
+class _Update(Struct, frozen=True):
     """An update that is asked for."""
 
     entries: Mapping[Place, bytes]

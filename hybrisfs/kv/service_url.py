@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from msgspec import Struct
+
 from hybrisfs.errors import UsageError
 
 __all__ = ["NO_ACCESS", "Access", "ServiceUrl", "is_service", "servers_of"]
@@ -42,8 +44,7 @@ class Access:
 NO_ACCESS: Final = Access()
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceUrl:
+class ServiceUrl(Struct, frozen=True):
     """Where a service is."""
 
     service: str

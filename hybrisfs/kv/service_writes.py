@@ -10,8 +10,9 @@ import re
 import threading
 from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from hybrisfs.environment import Environment
 from hybrisfs.errors import DamagedError, HybrisError
@@ -40,8 +41,7 @@ _DECIMAL: Final = re.compile(rb"0|[1-9][0-9]{0,18}")
 _WRITE: Final = re.compile(rb"/([0-9a-f]{16})\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class WriteLimits:
+class WriteLimits(Struct, frozen=True):
     """See `hybrisfs.environment.Limits`. All machines of a volume have the same."""
 
     block: int = 256

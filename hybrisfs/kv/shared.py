@@ -11,11 +11,11 @@ import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from blake3 import blake3
+from msgspec import Struct
 
 from backends.credentials import Credentials, CredentialStore, Secrets
 from backends.errors import AuthError
@@ -48,8 +48,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceLimits:
+class ServiceLimits(Struct, frozen=True):
     """See `hybrisfs.environment.Limits`."""
 
     patience: float = 10.0

@@ -12,10 +12,11 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain, islice
 from types import MappingProxyType
 from typing import Final
+
+from msgspec import Struct
 
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.dispersal.pack import Redundancy
@@ -48,8 +49,7 @@ log = logging.getLogger(__name__)
 _MOST_SUSPECTS: Final = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class KeyValueLimits:
+class KeyValueLimits(Struct, frozen=True):
     """See `hybrisfs.environment.Limits`."""
 
     cache_bytes: int = 32 << 20

@@ -7,8 +7,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from hybrisfs.dispersal.erasure import MAX_FRAGMENTS, split
 from hybrisfs.dispersal.errors import CloudsUnavailable, Superseded
@@ -164,8 +165,7 @@ class Uploader:
 _OVERHEAD: Final = 512  # bytes that a copy takes beside its value, roughly
 
 
-@dataclass(slots=True)
-class Copy:
+class Copy(Struct):
     """A cached value and its key's entry. It was the newest at `fresh_at`, and `behind` newer ones have been
     written since."""
 

@@ -25,8 +25,9 @@ not, the inviter is the author of the first member register that arrived; one of
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from hybrisfs.kinds import MEMBER
 from sync import DecodeError, device_id_of
@@ -44,8 +45,7 @@ def member_key(device: bytes) -> bytes:
     return MEMBER.prefix + device
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(Struct, frozen=True):
     """A device of the volume."""
 
     public: bytes

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from hybrisfs.kinds import NODE
 from hybrisfs.log import Registers
@@ -38,8 +39,7 @@ __all__ = ["Agenda", "Arranger"]
 _Rows: TypeAlias = Mapping[tuple[int, int], ShownPlace]  # by inode and slot
 
 
-@dataclass(frozen=True, slots=True)
-class _Loser:
+class _Loser(Struct, frozen=True):
     """A node that needs a conflict name, or *copy*, a concurrent content of it."""
 
     contender: Contender
@@ -343,8 +343,7 @@ def _order(loser: _Loser) -> tuple[Stamp, bytes, int]:
 # -- names that have to be arranged again, folders before their entries ----------------------------------
 
 
-@dataclass(slots=True)
-class _Names:
+class _Names(Struct):
     """The names in a directory: a heap of them, and the nodes of each."""
 
     order: list[bytes] = field(default_factory=list)

@@ -18,8 +18,9 @@ arithmetic. One device has taken too much away, more than `FEW` in any case, whe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+from msgspec import Struct, field
 
 from hybrisfs.kinds import NODE, PLACE
 from hybrisfs.registers.tree import place_key
@@ -66,16 +67,14 @@ class Shown(NamedTuple):
     files: int
 
 
-@dataclass(slots=True)
-class _Entry:
+class _Entry(Struct):
     when: float
     look: int
     held: bool
     names: int
 
 
-@dataclass(slots=True)
-class _Window:
+class _Window(Struct):
     """Losses within some time; *when* is in the unit of its caller."""
 
     entries: dict[bytes, _Entry] = field(default_factory=dict)  # by name, in the order of time
@@ -133,8 +132,7 @@ class _Window:
         return {one.key: one.former for one in let_go.values() if one.former is not None}
 
 
-@dataclass(slots=True)
-class _Recent:
+class _Recent(Struct):
     """What one device has taken away lately."""
 
     done: _Window = field(default_factory=_Window)  # when: ns since the epoch

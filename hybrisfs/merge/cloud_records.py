@@ -21,10 +21,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from blake3 import blake3
+from msgspec import Struct
 
 from hybrisfs.errors import UsageError
 from hybrisfs.kinds import CLOUD, REDUNDANCY
@@ -72,8 +72,7 @@ def cloud_key(number: int) -> bytes:
     return CLOUD.key(bytes((number,)))
 
 
-@dataclass(frozen=True, slots=True)
-class CloudRecord:
+class CloudRecord(Struct, frozen=True):
     """A cloud as its register says."""
 
     name: str
@@ -101,8 +100,7 @@ class CloudRecord:
         return record
 
 
-@dataclass(frozen=True, slots=True)
-class RedundancyRecord:
+class RedundancyRecord(Struct, frozen=True):
     """How many clouds may fail, and how many pieces rebuild a chunk."""
 
     f: int

@@ -13,10 +13,10 @@ A URL holds no secret. Of concurrent values one that says that it is in use coun
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from blake3 import blake3
+from msgspec import Struct
 
 from hybrisfs.kinds import SERVICE
 from hybrisfs.registers.values import Value
@@ -33,8 +33,7 @@ def service_key(url: str) -> bytes:
     return SERVICE.key(blake3(url.encode()).digest(SERVICE.size - 1))
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceRecord:
+class ServiceRecord(Struct, frozen=True):
     """A metadata service that containers of the volume may be in."""
 
     url: str

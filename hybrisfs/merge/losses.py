@@ -32,9 +32,10 @@ from __future__ import annotations
 import stat
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Container, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from hybrisfs.kinds import ATTRIBUTES, CONTENT, NODE, PLACE
 from hybrisfs.merge.brake import FEW, WINDOW, Brake, Loss, Shown
@@ -78,8 +79,7 @@ _SHRUNK: Final = 10  # times
 _FEW: Final = 8  # names of a node, or nodes of a name, that are looked at
 
 
-@dataclass(frozen=True, slots=True)
-class LossLimits:
+class LossLimits(Struct, frozen=True):
     """What counts as lost, see `hybrisfs.environment.Limits`."""
 
     few: int = FEW

@@ -9,10 +9,11 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 from unicodedata import ucd_3_2_0
+
+from msgspec import Struct
 
 from hybrisfs.registers.tree import MAX_NAME
 from sync.codec import digest
@@ -45,8 +46,7 @@ _UNSHOWN: Final = frozenset(("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"))
 _STEM_CONTEXT: Final = "hybrisfs.merge 2026-11 long stem"
 
 
-@dataclass(frozen=True, slots=True)
-class Author:
+class Author(Struct, frozen=True):
     """The writer of a losing value, for its conflict name. *time_ns* since the epoch, by its own clock."""
 
     device: str

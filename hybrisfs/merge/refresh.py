@@ -8,8 +8,9 @@ are shown.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from hybrisfs.log import Registers
 from hybrisfs.merge.arrange import Agenda, Arranger
@@ -28,8 +29,7 @@ from hybrisfs.tree.unseen import Aspect, Change
 __all__ = ["Change", "Refresh", "RefreshLimits"]
 
 
-@dataclass(frozen=True, slots=True)
-class RefreshLimits:
+class RefreshLimits(Struct, frozen=True):
     """See `hybrisfs.environment.Limits`."""
 
     many_names: int = 32

@@ -40,8 +40,9 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
+
+from msgspec import Struct
 
 from hybrisfs.kinds import ATTRIBUTES, CONTENT, NODE, PLACE
 from hybrisfs.merge.names import MOST_NUMBER, Author, is_kept, mark_by_id, name_by_id, number_names
@@ -195,8 +196,7 @@ def copy_id(node: bytes, content: bytes | None) -> bytes:
 # -- one folder ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Contender:
+class Contender(Struct, frozen=True):
     """A node that wants a name in a folder. If it *yields*, nodes that do not yield come first.
     *content*: equal for files that look the same to all programs."""
 
@@ -208,8 +208,7 @@ class Contender:
     content: bytes | None
 
 
-@dataclass(slots=True)
-class Shown:
+class Shown(Struct):
     """A visible node, and the nodes merged with it."""
 
     node: Contender
@@ -311,8 +310,7 @@ def _order(entry: Entry) -> tuple[Stamp, bytes, int]:
 # -- all of it -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """What a program finds under a name: a node, by its place in *slot*, its attributes, the value of the
     content register, and how many names it has (1 of a directory). *beside*: the name that it wants and
     another node has. *merged*: the nodes merged with it. *is_copy*: it is a concurrent content

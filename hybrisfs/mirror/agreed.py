@@ -11,9 +11,10 @@ import contextlib
 import json
 import sqlite3
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct
 
 from hybrisfs.errors import DamagedError, NewerFormatError
 from hybrisfs.mirror.model import PERMISSIONS, Agreed, Facts, Kind, Seen, Side, parent_of
@@ -54,8 +55,7 @@ CREATE INDEX agreed_volume ON agreed (volume_id);
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """A mirror as it was made."""
 
     id: str

@@ -12,8 +12,9 @@ import errno
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from typing import Final, Protocol
+
+from msgspec import Struct, field
 
 from hybrisfs.mirror.agreed import AgreedTable
 from hybrisfs.mirror.model import Agreed, ChangedError, Glimpse, Kind, Seen, Side, Trees, join, parent_of
@@ -24,8 +25,7 @@ __all__ = ["Held", "Listing", "LocalPlace", "Mirror", "Original", "Outcome", "Pl
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(Struct, frozen=True):
     """Something that is left alone for now; *why*, if a person should know. *later*: look again soon."""
 
     why: str | None = None
@@ -102,8 +102,7 @@ class LocalPlace(Place, Protocol):
         """Make durable what was done."""
 
 
-@dataclass(slots=True)
-class Outcome:
+class Outcome(Struct):
     """The outcome of some steps: directories to be looked at again, and failures by path."""
 
     again: set[bytes] = field(default_factory=set)

@@ -8,8 +8,9 @@ import hashlib
 import os
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.dispersal.errors import ChunkUnavailable
@@ -160,8 +161,7 @@ def write_whole(descriptor: int, data: bytes, offset: int) -> None:
 # -- reading something of the volume, to put it on the other side of a mirror ---------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Reader:
+class Reader(Struct, frozen=True):
     """What reading needs; *fetch* brings chunks, or raises ChunkUnavailable."""
 
     fs: FileSystem

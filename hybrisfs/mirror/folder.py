@@ -18,8 +18,9 @@ import stat
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.environment import Environment

@@ -9,8 +9,9 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from hybrisfs.mirror.engine import Held, Listing
 from hybrisfs.mirror.folder import Folder
@@ -27,8 +28,7 @@ _SHOWN: Final = 200
 _COMMIT_EVERY: Final = 2000  # names
 
 
-@dataclass(slots=True)
-class ImportReport:
+class ImportReport(Struct):
     """Counts of files that were copied, that were there, and that could not be copied."""
 
     folders: int = 0

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import stat
-from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
 from typing import Final, NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 __all__ = [
     "PERMISSIONS",
@@ -73,8 +75,7 @@ class Facts(NamedTuple):
         return self.kind == other.kind and self.content is not None and self.content == other.content
 
 
-@dataclass(frozen=True, slots=True)
-class Glimpse:
+class Glimpse(Struct, frozen=True):
     """What listing a directory says of a name. *identity* outlives renames; *stamp* changes whenever
     anything about it does."""
 
@@ -84,8 +85,7 @@ class Glimpse:
     links: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """Something on one side, as it was looked at."""
 
     identity: bytes
@@ -101,8 +101,7 @@ class Seen:
         return replace(self, facts=self.facts._replace(content=content))
 
 
-@dataclass(frozen=True, slots=True)
-class Agreed:
+class Agreed(Struct, frozen=True):
     """What the two sides were when they last were equal. A filesystem need not keep all that it is given
     (FAT keeps no permissions), so each side is compared with what it showed itself."""
 
@@ -113,8 +112,7 @@ class Agreed:
         return self.local if side is Side.LOCAL else self.volume
 
 
-@dataclass(slots=True)
-class Trees:
+class Trees(Struct):
     """What was looked at, by path from the mirror's root: all names of some directories."""
 
     local: dict[bytes, Seen] = field(default_factory=dict)

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+from msgspec import Struct
 
 from hybrisfs.mirror.model import Agreed, Kind, Seen, Side, Trees, ancestors, depth, parent_of
 
@@ -36,8 +37,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Copy:
+class Copy(Struct, frozen=True):
     """Put what the other side has to *path*, in place of *replaces* (None: of nothing)."""
 
     to: Side
@@ -46,8 +46,7 @@ class Copy:
     replaces: Seen | None
 
 
-@dataclass(frozen=True, slots=True)
-class SetAttributes:
+class SetAttributes(Struct, frozen=True):
     """Give *target* the attributes of *source*: permissions, time, extended attributes."""
 
     to: Side
@@ -56,8 +55,7 @@ class SetAttributes:
     target: Seen
 
 
-@dataclass(frozen=True, slots=True)
-class Remove:
+class Remove(Struct, frozen=True):
     """Remove *target*: a file, a link, or a directory that is empty by then."""
 
     to: Side
@@ -65,16 +63,14 @@ class Remove:
     target: Seen
 
 
-@dataclass(frozen=True, slots=True)
-class SetAside:
+class SetAside(Struct, frozen=True):
     """Give the file or folder that the disk has at *path* a conflict name."""
 
     path: bytes
     target: Seen
 
 
-@dataclass(frozen=True, slots=True)
-class Agree:
+class Agree(Struct, frozen=True):
     """Both sides are equal: take note."""
 
     path: bytes
@@ -82,8 +78,7 @@ class Agree:
     volume: Seen
 
 
-@dataclass(frozen=True, slots=True)
-class Forget:
+class Forget(Struct, frozen=True):
     """Both sides have removed it: take note."""
 
     path: bytes
@@ -196,8 +191,7 @@ def _order(action: Action) -> tuple[int, int, bytes]:
 # to the same.
 
 
-@dataclass(frozen=True, slots=True)
-class Rename:
+class Rename(Struct, frozen=True):
     """Rename *target* on one side; what was agreed of *known_as* holds for *new* from then on."""
 
     to: Side

@@ -10,9 +10,9 @@ import errno
 import logging
 import os
 import threading
-from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
 from watchdog.observers.inotify_c import (
     CallbackId,
     InotifyConstants,
@@ -158,8 +158,7 @@ _LONG_AGO: Final = 5.0  # seconds; what changed before that need not be watched 
 _OVERDUE: Final = 30.0  # seconds after which a file that never rests is taken as it is
 
 
-@dataclass(slots=True)
-class _Recent:
+class _Recent(Struct):
     first: float
     since: float
     stamp: bytes

@@ -6,8 +6,9 @@ import errno
 import logging
 import os
 import threading
-from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
+
+from msgspec import Struct, field
 
 from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.environment import Environment
@@ -30,8 +31,7 @@ _RENAME_ROUNDS: Final = 50
 _JOIN_SECONDS: Final = 20.0
 
 
-@dataclass(frozen=True, slots=True)
-class MirrorLimits:
+class MirrorLimits(Struct, frozen=True):
     """How long a mirror waits, in seconds."""
 
     quiet: float = 1.0
@@ -74,8 +74,7 @@ class Surroundings(Protocol):
     def deletion_share(self) -> float: ...
 
 
-@dataclass(slots=True)
-class _State:
+class _State(Struct):
     """The state as people see it."""
 
     state: str = "starting"

@@ -14,9 +14,10 @@ import os
 import stat
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
+
+from msgspec import Struct
 
 from hybrisfs import fuse
 from hybrisfs.dispersal.errors import ChunkUnavailable
@@ -63,8 +64,7 @@ _A_NODE: Final = 4096  # bytes of disk that a new node may take
 _REFUSALS: Final = 100  # by other programs that are quicker, or by the disk
 
 
-@dataclass(frozen=True)
-class Served:
+class Served(Struct, frozen=True):
     """The parts of a volume that answer its mount."""
 
     fs: FileSystem

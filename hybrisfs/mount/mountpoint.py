@@ -8,9 +8,10 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from hybrisfs import fuse
 from hybrisfs.errors import HybrisError
@@ -35,8 +36,7 @@ _PROC: Final = Path("/proc")
 _SHOWN: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(Struct, frozen=True):
     """A process and one path of the mount that it uses."""
 
     pid: int

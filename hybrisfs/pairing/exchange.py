@@ -6,9 +6,10 @@ import contextlib
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 from weakref import WeakSet
+
+from msgspec import Struct
 
 from hybrisfs.environment import Environment
 from hybrisfs.pairing.errors import PairingError, StrangeMessageError
@@ -21,8 +22,7 @@ _GLANCE: Final = 0.2  # seconds between looks at the stop event
 _DONE_GRACE: Final = 60.0  # seconds that the joiner has at least to say that it is done
 
 
-@dataclass(frozen=True, slots=True)
-class Dialogue:
+class Dialogue(Struct, frozen=True):
     """How the session speaks with the person: all but `progress` in the thread that called `run_...`."""
 
     show: Callable[[str], None]

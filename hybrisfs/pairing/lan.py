@@ -16,8 +16,9 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from hybrisfs.environment import Environment
 from hybrisfs.pairing.code import Address
@@ -42,8 +43,7 @@ _MAX_OF_HOST: Final = 2  # connections; one host cannot keep the others out
 _MAX_DIALED: Final = 32  # addresses, from the code and from mDNS
 
 
-@dataclass(frozen=True, slots=True)
-class LanLimits:
+class LanLimits(Struct, frozen=True):
     """See `hybrisfs.environment.Limits`."""
 
     first_frame: float = 10.0

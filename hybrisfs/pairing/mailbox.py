@@ -20,9 +20,10 @@ import re
 import threading
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+from msgspec import Struct
 
 from backends.errors import AuthError, CorruptError, MissingError, StoreError
 from backends.store import Store
@@ -134,8 +135,7 @@ _SLOWER: Final = 1.1  # factor from look to look while nothing comes
 _SLOWEST: Final = 4.0  # times the first pause
 
 
-@dataclass(frozen=True, slots=True)
-class MailboxLimits:
+class MailboxLimits(Struct, frozen=True):
     """See `hybrisfs.environment.Limits`."""
 
     pause: float = 1.0

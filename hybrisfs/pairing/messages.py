@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
+from msgspec import Struct
+
 from hybrisfs.errors import UsageError
 from hybrisfs.home import check_volume_name
 from hybrisfs.keys import SharedKeys
@@ -65,8 +67,7 @@ class Reason(IntEnum):
     WITHDRAWN = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
+class Peer(Struct, frozen=True):
     """The device on the other side: its Ed25519 public key and the name it gave itself."""
 
     public: bytes
@@ -84,8 +85,7 @@ class GrantedCloud:
     """Opaque; None when the person did not let them travel."""
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(Struct, frozen=True):
     """All that a device needs to take part in a volume."""
 
     volume: bytes
@@ -157,8 +157,7 @@ class Grant:
         return Grant(volume, name, keys, f, k, clouds, members, former, only_reads)
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(Struct, frozen=True):
     """The inviter's answer to a commitment."""
 
     ephemeral: bytes
@@ -182,8 +181,7 @@ class Offer:
         return Offer(ephemeral, peer, volume, volume_name)
 
 
-@dataclass(frozen=True, slots=True)
-class Reveal:
+class Reveal(Struct, frozen=True):
     """What the joiner committed to, but for the ephemeral key, which travels in front of it."""
 
     opening: bytes

@@ -13,8 +13,9 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from backends.store import Store
 from hybrisfs.environment import Environment
@@ -59,16 +60,14 @@ class Guest(Protocol):
         is one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(Struct, frozen=True):
     """The device that was let in. It has the volume's keys, whether it has acknowledged that or not."""
 
     device: Peer
     acknowledged: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(Struct, frozen=True):
     """What a device got that joined, and from whom."""
 
     grant: Grant

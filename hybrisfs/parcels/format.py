@@ -2,7 +2,7 @@
 
     parcels/ID/record        what the devices of the volume know of it; put first, deleted last
     parcels/ID/piece-NNNN    the file in pieces of 8 MiB, from 0000 on
-    parcels/ID/page          the page that opens it (`hybrisfs.parcels.page`); put last
+    parcels/ID/page          the page that opens it, in the browser of somebody who has the link; put last
 
 ID is 16 random bytes in hex. The link is a URL of the page that the cloud's service accepts for some days,
 and behind # the key: 32 random bytes in base64url. Browsers send to no server what is behind #.
@@ -23,15 +23,23 @@ and behind # the key: 32 random bytes in base64url. Browsers send to no server w
                   path     blob, of the file in the volume, at most 4096 bytes
                   link     blob, ASCII, at most 8192 bytes
 
+    page      one HTML document without anything from elsewhere. By its policy it runs its own script only,
+              and talks to the host that it comes from: that is where the pieces are. It has the head of the
+              parcel and the URLs of the pieces, which are good for as long as its own. The cloud that hands
+              it out can hand out another page: what that means is in the threat model
+
 Nobody signs a record: a removed device that finds a cloud to help it can have a false one shown in a list. It
 opens nothing by that.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from base64 import urlsafe_b64encode
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Sequence
+from importlib.resources import files
 from typing import Final, NamedTuple
 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -51,6 +59,7 @@ __all__ = [
     "decode_record",
     "encode_record",
     "id_in",
+    "page",
     "page_name",
     "piece_name",
     "piece_names",
@@ -174,3 +183,29 @@ def decode_record(data: bytes, parcel: bytes, volume: bytes, keys: SealKeys) -> 
 
 def _header(parcel: bytes) -> bytes:
     return Writer().format(_MAGIC, _VERSION).raw(parcel).getvalue()
+
+
+def page(head: bytes, pieces: Sequence[str]) -> bytes:
+    """The document for a parcel with this sealed *head*; *pieces* are URLs."""
+    static = files(__package__) / "static"
+    document, style, script = (
+        (static / name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js")
+    )
+    policy = (
+        f"default-src 'none'; script-src {_allowed(script)}; style-src {_allowed(style)}; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'"
+    )
+    said = json.dumps({"head": b64encode(head).decode(), "pieces": list(pieces)})
+    parts = {
+        "@POLICY@": policy,
+        "@STYLE@": style,
+        "@SCRIPT@": script,
+        "@PARCEL@": said.replace("<", "\\u003c"),  # or a URL could end the element
+    }
+    for mark, part in parts.items():
+        document = document.replace(mark, part, 1)
+    return document.encode()
+
+
+def _allowed(text: str) -> str:
+    return f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

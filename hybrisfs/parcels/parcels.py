@@ -30,11 +30,11 @@ from hybrisfs.parcels.format import (
     decode_record,
     encode_record,
     id_in,
+    page,
     page_name,
     piece_names,
     record_name,
 )
-from hybrisfs.parcels.page import page
 from hybrisfs.parts import Clouds
 from hybrisfs.shown import shown
 from sync import NONCE_SIZE, DecodeError

@@ -26,8 +26,9 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+from msgspec import Struct
 
 from hybrisfs.peers.errors import FrameError
 from sync import DecodeError, Reader, Writer
@@ -83,68 +84,59 @@ class Parting(enum.IntEnum):
     """Something failed here; try again later."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hello:
+class Hello(Struct, frozen=True):
     """The first frame; the fields are those of the table above."""
 
     instance: bytes
     port: int
 
 
-@dataclass(frozen=True, slots=True)
-class ExchangePart:
+class ExchangePart(Struct, frozen=True):
     """A message of the log exchange, or a part of one."""
 
     last: bool
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkRequest:
+class ChunkRequest(Struct, frozen=True):
     """Asks for a chunk."""
 
     number: int
     chunk_id: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkReply:
+class ChunkReply(Struct, frozen=True):
     """The chunk that was asked for under *number*, unverified."""
 
     number: int
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkMissing:
+class ChunkMissing(Struct, frozen=True):
     """The chunk that was asked for under *number* is not here."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Beacon:
+class Beacon(Struct, frozen=True):
     """A sealed head."""
 
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Ping:
+class Ping(Struct, frozen=True):
     """Asks for a pong."""
 
     token: int
 
 
-@dataclass(frozen=True, slots=True)
-class Pong:
+class Pong(Struct, frozen=True):
     """Answers a ping."""
 
     token: int
 
 
-@dataclass(frozen=True, slots=True)
-class Bye:
+class Bye(Struct, frozen=True):
     """The last frame."""
 
     reason: Parting

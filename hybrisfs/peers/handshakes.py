@@ -13,8 +13,9 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
+
+from msgspec import Struct
 
 from hybrisfs.environment import Environment
 from hybrisfs.peers.errors import ChannelError, PeerError, StrangerError
@@ -145,8 +146,7 @@ def _shutdown(connection: socket.socket) -> None:
 # -- from a TCP connection to a member of the volume: TLS, pinning, hellos ------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Meeting:
+class Meeting(Struct, frozen=True):
     """A connection to a member. *decoder* may hold frames that came right behind the hello."""
 
     channel: SecureChannel

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+from msgspec import Struct
 
 from hybrisfs.environment import Environment
 from hybrisfs.peers.frames import MAX_REQUESTS, Beacon
@@ -27,16 +28,14 @@ __all__ = [
 _OVERHEAD: Final = 64  # bytes that a message costs besides its own
 
 
-@dataclass(frozen=True, slots=True)
-class Serve:
+class Serve(Struct, frozen=True):
     """A chunk that the other side waits for. It is read when its turn comes, so that none waits in memory."""
 
     number: int
     chunk_id: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Last:
+class Last(Struct, frozen=True):
     """The last bytes of the link."""
 
     data: bytes

@@ -10,8 +10,10 @@ import logging
 import math
 import threading
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hybrisfs.environment import Environment
 from hybrisfs.peers.connector import Connector
@@ -36,8 +38,7 @@ _COURTESY: Final = 0.3  # seconds by which the higher device id lets the lower o
 _SLACK: Final = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class PeerStatus:
+class PeerStatus(Struct, frozen=True):
     """A link, for `status`."""
 
     device_id: bytes

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
+
+from msgspec import Struct
 
 from hybrisfs.errors import UsageError
 from sync import Action
@@ -16,8 +17,7 @@ Address: TypeAlias = tuple[str, int]
 """Host name or IP address (IPv6 link-local ones with their scope), and TCP port."""
 
 
-@dataclass(frozen=True, slots=True)
-class PeerSettings:
+class PeerSettings(Struct, frozen=True):
     """The first three are the user's; times are in seconds."""
 
     port: int = 0
@@ -91,8 +91,7 @@ class Exchange(Protocol):
         """What to send as the local log has grown."""
 
 
-@dataclass(frozen=True, slots=True)
-class PeerCallbacks:
+class PeerCallbacks(Struct, frozen=True):
     """Called by the threads of links, several at once; a slow one holds up only the link that it is for."""
 
     new_exchange: Callable[[bytes], Exchange]

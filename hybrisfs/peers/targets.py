@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from random import Random
 from typing import Final
+
+from msgspec import Struct
 
 from hybrisfs.peers.settings import Address, PeerSettings
 
@@ -15,8 +16,7 @@ _MAX_PER_DEVICE: Final = 8
 _JITTER: Final = 0.3
 
 
-@dataclass(slots=True)
-class _Target:
+class _Target(Struct):
     device: bytes | None
     configured: bool
     due: float

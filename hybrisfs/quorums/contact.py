@@ -29,8 +29,9 @@ read and overwrite. It counts like a version.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from hybrisfs.environment import Environment
 from hybrisfs.quorums.consensus import KEPT_SECONDS
@@ -63,8 +64,7 @@ class Candidate(NamedTuple):
     clouds: frozenset[int]
 
 
-@dataclass(frozen=True, slots=True)
-class OnCloud:
+class OnCloud(Struct, frozen=True):
     """What one cloud has shown of a register."""
 
     listed: Answer
@@ -75,8 +75,7 @@ class OnCloud:
     """Those under whose names is something else."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sight:
+class Sight(Struct, frozen=True):
     """What all clouds have shown of a register."""
 
     clouds: Mapping[int, OnCloud]

@@ -42,11 +42,11 @@ import base64
 import re
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, NamedTuple
 
 from blake3 import blake3
+from msgspec import Struct, field
 
 from sync.codec import Buffer
 
@@ -164,8 +164,7 @@ def commitment_to(nonce: bytes) -> bytes:
     return blake3(b"hybrisfs proof of writing" + nonce).digest(_HASH_SIZE)
 
 
-@dataclass
-class Seen:
+class Seen(Struct):
     """What lists of one register have shown."""
 
     versions: set[Version] = field(default_factory=set)

@@ -39,10 +39,12 @@ again for a later version.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final, NamedTuple
 from typing import Protocol as Interface
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from hybrisfs.dispersal.errors import IntegrityError, UnreadableHereError
 from hybrisfs.quorums.names import ZERO_TIME, Kind, RegisterNames, Seen, Time, Version, commitment_to
@@ -77,8 +79,7 @@ class Codec(Interface):
         """A version without contents: what counts is that clients decide on it."""
 
 
-@dataclass
-class Draft:
+class Draft(Struct):
     """A version that is to be written, but for its time."""
 
     write: int
@@ -106,8 +107,7 @@ class Found(NamedTuple):
     are written at the same time may have one."""
 
 
-@dataclass
-class Lists:
+class Lists(Struct):
     """What lists from a quorum have shown."""
 
     seen: Seen = field(default_factory=Seen)

@@ -12,10 +12,11 @@ A reader that trusts nothing yet asks all clouds, and waits until each has answe
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final, TypeAlias, TypeVar
 from typing import Protocol as Interface
+
+from msgspec import Struct
 
 from hybrisfs.dispersal.errors import CloudsUnavailable, FindingKind
 from hybrisfs.environment import Environment
@@ -43,8 +44,7 @@ T = TypeVar("T")
 _AT_ONCE: Final = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(Struct, frozen=True):
     """The first *size* bytes of an object."""
 
     name: str
@@ -53,8 +53,7 @@ class Read:
     """The whole object, which has at most *size* bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(Struct, frozen=True):
     """Requests to one cloud, each after the one before: put and delete objects, list names, read an
     object."""
 
@@ -68,8 +67,7 @@ class Ask:
     read: Read | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What a cloud has answered: the names, or the bytes; nothing to puts alone."""
 
     names: tuple[str, ...] = ()
@@ -80,8 +78,7 @@ class Answer:
     """... the reason, for people."""
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
+class Round(Struct, frozen=True):
     """Questions by cloud, the best first."""
 
     asks: Mapping[int, Ask]
@@ -96,15 +93,13 @@ class Round:
     """Whether a failure counts as an answer: see `ask_all`."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Pause:
+class Pause(Struct, frozen=True, order=True):
     """Wait for a random time before the next round, longer each time: others are at the same key."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Within:
+class Within(Struct, frozen=True, order=True):
     """What follows has to be over after so many seconds, in which the machine's sleep counts."""
 
     seconds: float

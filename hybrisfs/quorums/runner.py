@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from math import inf
 from random import Random
 from typing import Final, NamedTuple, TypeVar
+
+from msgspec import Struct, field
 
 from backends.store import MAX_PAGE, Store
 from hybrisfs.dispersal import cloud as ports
@@ -42,8 +43,7 @@ _AT_ONCE: Final = 16
 _MOST_LATER: Final = 64 << 20  # bytes that wait in memory for one cloud when their rounds are over
 
 
-@dataclass(frozen=True, slots=True)
-class RunnerLimits:
+class RunnerLimits(Struct, frozen=True):
     """See `hybrisfs.environment.Limits`."""
 
     patience: float = 60.0
@@ -56,8 +56,7 @@ class _Answered(NamedTuple):
     answer: ports.Answer[Answer]
 
 
-@dataclass
-class _Running:
+class _Running(Struct):
     """A round that goes on."""
 
     round: Round

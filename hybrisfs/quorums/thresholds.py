@@ -29,9 +29,10 @@ reader that can verify a version by itself, since it knows the members, needs no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+from msgspec import Struct
 
 from hybrisfs.errors import UsageError
 
@@ -50,8 +51,7 @@ class Standing(Enum):
     INCOMPLETE = "incomplete"
 
 
-@dataclass(frozen=True, slots=True)
-class Thresholds:
+class Thresholds(Struct, frozen=True):
     """Those of *clouds* of which *t* may fail, *b* in any way."""
 
     protocol: str

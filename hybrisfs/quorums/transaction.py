@@ -40,8 +40,10 @@ stays for ever, as a version that was claimed may stay as long (`tidy`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hybrisfs.quorums.conditional import claim
 from hybrisfs.quorums.consensus import decide
@@ -55,8 +57,7 @@ __all__ = ["Member", "Transaction", "tidy"]
 _ATTEMPTS: Final = 4  # to read all keys
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(Struct, frozen=True):
     """A key of a transaction."""
 
     register: Register

@@ -19,9 +19,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
+
+from msgspec import Struct, field
 
 __all__ = ["AROUND", "Readers", "Stream"]
 
@@ -36,8 +37,7 @@ _STREAMS: Final = 32
 _JUDGED: Final = 16  # small files by which it is seen whether somebody walks
 
 
-@dataclass(slots=True, eq=False)
-class Stream:
+class Stream(Struct, eq=False):
     """What one reader reads in order."""
 
     last: int

@@ -10,8 +10,9 @@ import enum
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from hybrisfs.stages import IDLE, Pause, Signals
 from hybrisfs.state.journal import JournalFullError
@@ -39,16 +40,14 @@ _FORGET_BATCH: Final = 2000
 _Ranges = list[tuple[int, int]]
 
 
-@dataclass(slots=True)
-class _Plan:
+class _Plan(Struct):
     """Segments to be removed, and ranges of others to be given back."""
 
     removed: list[int] = field(default_factory=list)
     holes: dict[int, _Ranges] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class RoomLimits:
+class RoomLimits(Struct, frozen=True):
     """See `hybrisfs.environment.Limits`."""
 
     patience_seconds: float = 30.0

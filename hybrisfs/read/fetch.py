@@ -14,9 +14,10 @@ import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
+
+from msgspec import Struct
 
 from hybrisfs.bounded import in_groups
 from hybrisfs.dispersal.errors import ChunkUnavailable
@@ -51,8 +52,7 @@ class LinkedDevices(Protocol):
         """Chunks by their ids, or None where no device has it; they may be silent for so many seconds."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Run:
+class _Run(Struct, frozen=True, eq=False):
     """Chunks of one pack that are fetched together, the wanted one first, and who waits for them."""
 
     chunks: list[ChunkRef]
@@ -61,8 +61,7 @@ class _Run:
     ahead: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FetchLimits:
+class FetchLimits(Struct, frozen=True):
     """See `hybrisfs.environment.Limits`."""
 
     near_bytes: int = 256 << 10

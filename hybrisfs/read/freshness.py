@@ -13,8 +13,9 @@ import errno
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+from msgspec import Struct
 
 from hybrisfs.environment import Environment
 from hybrisfs.errors import failure
@@ -25,8 +26,7 @@ _STEP: Final = 0.1
 _LOOK_EVERY: Final = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class FreshnessLimits:
+class FreshnessLimits(Struct, frozen=True):
     """See `hybrisfs.environment.Limits`."""
 
     wait_seconds: float = 30.0
@@ -38,8 +38,7 @@ def only_writes(flags: int) -> bool:
     return flags & os.O_ACCMODE == os.O_WRONLY
 
 
-@dataclass(slots=True)
-class _Held:
+class _Held(Struct):
     ends: float
     is_gone: Callable[[], bool]
     go_on: Callable[[OSError | None], None]

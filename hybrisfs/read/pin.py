@@ -11,9 +11,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
+
+from msgspec import Struct
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.read.evict import Evictor
@@ -39,8 +40,7 @@ _MOST_FAILURES: Final = 8  # then the round ends: the clouds are probably out of
 _COMMITTED_SECONDS: Final = 2.0  # within which what is done now is committed
 
 
-@dataclass(frozen=True)
-class _Piece:
+class _Piece(Struct, frozen=True):
     """Work for one fetcher: inodes of files whose lists of chunks it brings, or numbers of chunks."""
 
     bring: Callable[[], None]
@@ -48,8 +48,7 @@ class _Piece:
     chunks: Sequence[int] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PinLimits:
+class PinLimits(Struct, frozen=True):
     """See `hybrisfs.environment.Limits`."""
 
     fetchers: int = 4

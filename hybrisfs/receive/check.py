@@ -35,6 +35,8 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import IO, Any, Final, TypeAlias
 
+from msgspec import Struct
+
 from hybrisfs.environment import Environment
 from hybrisfs.merge.authority import void
 from hybrisfs.polling import readable
@@ -54,8 +56,7 @@ _MARSHAL: Final = 2  # later versions look for what is in there twice, which tak
 _DEPS: Final = SignedHeader._fields.index("deps") - 1  # where they are among the fields of an answer
 
 
-@dataclass(frozen=True, slots=True)
-class CheckLimits:
+class CheckLimits(Struct, frozen=True):
     """See `hybrisfs.environment.Limits`."""
 
     worth_it: int = 96 << 10

@@ -12,9 +12,10 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Final, Protocol, TypeVar
+
+from msgspec import Struct, field
 
 from hybrisfs.dispersal.errors import CloudsUnavailable, ObjectMissing, UnreadableHereError
 from hybrisfs.dispersal.probe import Changed, Failed, Listing, Look, Missing, Polled, Unchanged
@@ -120,8 +121,7 @@ class Sightings:
             tx.sightings.store(sightings)
 
 
-@dataclass(frozen=True, slots=True)
-class PullLimits:
+class PullLimits(Struct, frozen=True):
     """See `hybrisfs.environment.Limits`."""
 
     follow: FollowLimits = field(default_factory=FollowLimits)
@@ -129,8 +129,7 @@ class PullLimits:
     """Within which all clouds that are asked for heads should answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceSighting:
+class DeviceSighting(Struct, frozen=True):
     """What the clouds hold of another device.
 
     `last_seen_ns` is the last time that it was certainly alive, None when it never was. `vector` is what it

@@ -6,9 +6,10 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
+
+from msgspec import Struct
 
 from hybrisfs.kinds import ATTRIBUTES, NODE, PLACE
 from hybrisfs.merge.arrivals import Arrivals
@@ -48,8 +49,7 @@ _MOST_PREPARED: Final = 1000  # registers
 Upcoming: TypeAlias = Callable[[Callable[[], Sequence[Change]]], AbstractContextManager[None]]
 
 
-@dataclass(frozen=True, slots=True)
-class ReceiveLimits:
+class ReceiveLimits(Struct, frozen=True):
     """See `hybrisfs.environment.Limits`."""
 
     batch_updates: int = 512

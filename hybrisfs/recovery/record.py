@@ -22,6 +22,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec import Struct
+
 from hybrisfs.errors import UsageError
 from hybrisfs.home import check_volume_name
 from hybrisfs.kinds import KIT, SIGNED_KIT
@@ -85,8 +87,7 @@ class KitRecord:
             raise DecodeError("the record of a kit names no volume") from error
 
 
-@dataclass(frozen=True, slots=True)
-class SignedKit:
+class SignedKit(Struct, frozen=True):
     """A kit as its reserve has signed it."""
 
     record: KitRecord

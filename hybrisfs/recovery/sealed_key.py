@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import nacl.exceptions
+from msgspec import Struct
 from nacl.bindings import (
     crypto_aead_xchacha20poly1305_ietf_decrypt,
     crypto_aead_xchacha20poly1305_ietf_encrypt,
@@ -63,8 +64,7 @@ _LEAST_MEMORY: Final = 8  # KiB, libsodium's own limit
 _MOST_MEMORY: Final = 1 << 20  # KiB
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(Struct, frozen=True):
     """What a try of a passphrase costs: Argon2id's passes, and memory in KiB."""
 
     passes: int
@@ -94,8 +94,7 @@ class KitSecret:
         return self.reserve.device_id
 
 
-@dataclass(frozen=True, slots=True)
-class SealedKey:
+class SealedKey(Struct, frozen=True):
     """The record above."""
 
     cost: Cost

@@ -21,10 +21,11 @@ the BLAKE3 hash of its key and value, derived with the context below: a ballot i
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from hybrisfs.kinds import BALLOT, PROPOSAL
 from sync.codec import DecodeError, Reader, Writer, digest
@@ -74,8 +75,7 @@ class Stray(NamedTuple):
     cloud: int
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(Struct, frozen=True):
     """What a device proposes to delete: packs, packs that no register names (orphans), and single shares.
 
     *serial* tells its proposals apart.
@@ -117,16 +117,14 @@ class Proposal:
         return digest(_CONTEXT, proposal_key(device) + self.encode(), _ID_SIZE)
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What a member says to a proposal: *refused* are indices of packs that it needs."""
 
     stage: Stage
     refused: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Ballot:
+class Ballot(Struct, frozen=True):
     """A member's answers by the ids of proposals."""
 
     answers: Mapping[bytes, Answer]
@@ -168,8 +166,7 @@ class Ballot:
 _SILENT = Answer(Stage.NONE)
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(Struct, frozen=True):
     """A proposal that stands."""
 
     id: bytes

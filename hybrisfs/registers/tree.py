@@ -37,10 +37,11 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from hybrisfs.kinds import (
     ASSIGNMENT,
@@ -426,8 +427,7 @@ class PackedChunk(NamedTuple):
     length: int
 
 
-@dataclass(frozen=True, slots=True)
-class PackRecord:
+class PackRecord(Struct, frozen=True):
     """Which chunks a pack holds, and the number of the cloud that holds each of its shares."""
 
     k: int
@@ -458,8 +458,7 @@ class PackRecord:
         return PackRecord(k, n, placement, chunks)
 
 
-@dataclass(frozen=True, slots=True)
-class Rewritten:
+class Rewritten(Struct, frozen=True):
     """The packs that hold the chunks of an earlier one, as far as they are needed."""
 
     packs: tuple[bytes, ...]

@@ -32,12 +32,12 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Struct, field
+from msgspec.structs import replace
 
 from hybrisfs.environment import SYSTEM, make_directory, replace_file
 from hybrisfs.errors import DamagedError, NewerFormatError, UnknownVolumeError, UsageError
@@ -98,8 +98,7 @@ DEFAULT_NO_FETCH_PROGRAMS: Final = (
 _Text = Annotated[str, Meta(min_length=1)]
 
 
-@dataclass(frozen=True, slots=True)
-class CloudConfig:
+class CloudConfig(Struct, frozen=True):
     """One cloud of a volume."""
 
     number: int
@@ -118,8 +117,7 @@ class CloudConfig:
         return self.proven and not self.draining
 
 
-@dataclass(frozen=True, slots=True)
-class VolumeConfig:
+class VolumeConfig(Struct, frozen=True):
     """What a volume is made of."""
 
     name: str

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from hybrisfs.api.volumes import VolumeSettings
 from hybrisfs.errors import HybrisError, UnknownVolumeError
@@ -79,9 +80,9 @@ class Settings:
                 ]
                 return
             different = [
-                one.name
-                for one in fields(VolumeConfig)
-                if getattr(edited, one.name) != getattr(self._kept, one.name)
+                name
+                for name in VolumeConfig.__struct_fields__
+                if getattr(edited, name) != getattr(self._kept, name)
             ]
             taken = {name: getattr(edited, name) for name in different if name in _AT_ANY_TIME}
             self.config, self._kept = replace(self.config, **taken), replace(self._kept, **taken)

@@ -12,12 +12,13 @@ import math
 import re
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, Literal, Protocol, TypeAlias
 
 from jeepney import DBusAddress, MessageType, Properties
 from jeepney.io.blocking import open_dbus_connection
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hybrisfs.api import traffic as api
 from hybrisfs.dispersal.throttle import Throttle
@@ -45,8 +46,7 @@ _MOST_STEPS: Final = 200
 _HELP: Final = 'Write one rate as 512k or 10M, "off", or a timetable as "08:00,512k 19:00,10M 23:00,off".'
 
 
-@dataclass(frozen=True, slots=True)
-class Timetable:
+class Timetable(Struct, frozen=True):
     """`steps` are minutes of the week from Monday on, ascending, and the bytes/s from then on or None."""
 
     text: str
@@ -128,8 +128,7 @@ _PATIENCE: Final = 2.0  # seconds
 _Reason: TypeAlias = Literal["paused", "metered"]
 
 
-@dataclass(frozen=True, slots=True)
-class TransferSettings:
+class TransferSettings(Struct, frozen=True):
     """What people have chosen. `paused_until` is in seconds since the epoch, `math.inf` until they resume."""
 
     up: Timetable = UNLIMITED

@@ -11,8 +11,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from hybrisfs.merge.state_hash import state_hash
 from hybrisfs.state.state import Transaction
@@ -26,8 +27,7 @@ log = logging.getLogger(__name__)
 _SHARE: Final = 100  # it takes at most one part in so many of the time
 
 
-@dataclass(frozen=True, slots=True)
-class AgreementLimits:
+class AgreementLimits(Struct, frozen=True):
     """See `hybrisfs.environment.Limits`."""
 
     quiet_seconds: float = 30.0

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from hybrisfs.api.devices import NamedDevice
 from hybrisfs.errors import HybrisError, UsageError

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from hybrisfs.state.database import Reader, RowWriter
 from sync import VersionVector
@@ -30,8 +31,7 @@ _COLUMNS: Final = "snapshot, vector, through, slices, hints, root, deposited, fo
 _NEWEST: Final = "ORDER BY through DESC, root IS NOT NULL, deposited IS NOT NULL LIMIT 1"
 
 
-@dataclass(frozen=True, slots=True)
-class StoredSnapshot:
+class StoredSnapshot(Struct, frozen=True):
     """A snapshot on the snapshots: its hash, and the slices that it and its hints consist of."""
 
     snapshot: bytes
@@ -39,8 +39,7 @@ class StoredSnapshot:
     hints: tuple[Slice, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(Struct, frozen=True):
     """A row of the table. *root*: the encoded root of an agreed checkpoint, None of a mere statement;
     *deposited*: the name of a root of it that is on the clouds. *former*: what the agreed one that it came
     after covers, once that was on the clouds."""

@@ -17,9 +17,10 @@ import os
 import sqlite3
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
+
+from msgspec import Struct
 
 from hybrisfs.environment import Environment, sync_directory
 from hybrisfs.errors import DamagedError, HybrisError, NewerFormatError
@@ -40,8 +41,7 @@ _MOST_PLACES = 64  # that a record may have
 sqlite3.register_adapter(bytes, bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseLimits:
+class DatabaseLimits(Struct, frozen=True):
     """See `hybrisfs.environment.Limits`."""
 
     checkpoint_bytes: int = 8 << 20

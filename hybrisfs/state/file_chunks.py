@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
+
+from msgspec import Struct
 
 from hybrisfs.kinds import CONTENT, PLACE, sql_node
 from hybrisfs.state.bulk import insert_many, select_many
@@ -195,8 +196,7 @@ which byte of that on."""
 _INSERT: Final = "INSERT INTO file_chunk (ino, offset, length, chunk, skip) VALUES {}"
 
 
-@dataclass(frozen=True, slots=True)
-class BaseRow:
+class BaseRow(Struct, frozen=True):
     """A part of a file in chunks: *length* bytes of *chunk*, from byte *skip* of it on, stand at *offset*."""
 
     offset: int

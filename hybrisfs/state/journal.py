@@ -24,9 +24,10 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from hybrisfs.environment import Environment, make_directory, sync_directory
 from hybrisfs.state.redo import Range
@@ -48,8 +49,7 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 _libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 
 
-@dataclass(frozen=True, slots=True)
-class JournalLimits:
+class JournalLimits(Struct, frozen=True):
     """See `hybrisfs.environment.Limits`."""
 
     segment_size: int = ACTIVE_SEGMENT_SIZE

@@ -9,9 +9,10 @@ from __future__ import annotations
 import sqlite3
 from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.state.chunk_states import ELSEWHERE, ON_CLOUDS, ONLY_HERE
@@ -134,8 +135,7 @@ INSERT INTO {name} WITH RECURSIVE below(ino) AS (
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
+class Measure(Struct, frozen=True):
     """Regular files, the bytes of their content (holes are none, equal chunks count once), and how many of
     these are not on this device."""
 

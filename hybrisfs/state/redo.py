@@ -34,16 +34,16 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import struct
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from struct import Struct
 from typing import Any, Final, NamedTuple
 
 import msgspec
 from blake3 import blake3
+from msgspec import Struct
 
 from hybrisfs.environment import Environment, sync_directory
 from hybrisfs.errors import DamagedError
@@ -52,7 +52,7 @@ __all__ = ["NONCE_SIZE", "ExtentRow", "ExtentRows", "PendingRows", "Range", "Rec
 
 log = logging.getLogger(__name__)
 
-_LENGTHS: Final = Struct(">II")
+_LENGTHS: Final = struct.Struct(">II")
 _HASH: Final = 32
 NONCE_SIZE: Final = 32
 _FORMAT: Final = 1
@@ -79,8 +79,7 @@ class ExtentRows(NamedTuple):
     """Rows that come, after the others have gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True):
     """What was done between two fsyncs."""
 
     nodes: Sequence[tuple[Any, ...]]

@@ -8,8 +8,9 @@ as the caller goes on: its docstring says what is in one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from hybrisfs.state.database import Reader, RowWriter
 from sync import HASH_SIZE, Branch, DecodeError, VersionVector, parse_segment_name
@@ -243,8 +244,7 @@ def names_of_updates(db: Reader) -> Iterator[tuple[bytes, int, bytes]]:
 _KEPT: Final = "number, branch, clock, device, hash, chunk_high, vector, time, moment"
 
 
-@dataclass(frozen=True, slots=True)
-class Dropped:
+class Dropped(Struct, frozen=True):
     """How many bodies have been dropped, and how many bytes they had."""
 
     updates: int

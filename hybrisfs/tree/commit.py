@@ -16,8 +16,9 @@ import logging
 import sqlite3
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from hybrisfs.stages import Pause, Signals
 from hybrisfs.state.journal import JournalFullError
@@ -32,8 +33,7 @@ _WEIGHT: Final = 1 / 8  # of the last one in an average
 Answer = Callable[[OSError | None], None]
 
 
-@dataclass(frozen=True, slots=True)
-class CommitLimits:
+class CommitLimits(Struct, frozen=True):
     """See `hybrisfs.environment.Limits`. All are seconds."""
 
     interval: float = 1.0

@@ -10,8 +10,9 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from hybrisfs.errors import failure
 from hybrisfs.registers.tree import MAX_FILE_SIZE, Content, Run, attr_key, content_key, decode_runs
@@ -34,8 +35,7 @@ _FALLOC_PUNCH_HOLE: Final = 0x02
 _FALLOC_ZERO_RANGE: Final = 0x10
 
 
-@dataclass(frozen=True, slots=True)
-class Missing:
+class Missing(Struct, frozen=True):
     """A read needs these chunks from the clouds first."""
 
     chunks: list[ChunkRef]

@@ -12,8 +12,9 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Final, TypeVar
+
+from msgspec import Struct
 
 from hybrisfs.errors import failure
 from hybrisfs.registers.tree import attr_key
@@ -45,16 +46,14 @@ _SPACE_CHECK_CALLS: Final = 64
 _MOST_ROWS: Final = 512  # of nodes and registers in a record, so that it takes no longer than its sync
 
 
-@dataclass(slots=True)
-class Handle:
+class Handle(Struct):
     """An open file."""
 
     inode: Inode
     writable: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Space:
+class Space(Struct, frozen=True):
     """What df shows, in bytes and files."""
 
     total: int

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from hybrisfs.environment import Environment
 from hybrisfs.registers.node_id import ROOT_ID, new_node_id
@@ -162,8 +163,7 @@ class Intent(Enum):
     REMOVE = "remove"
 
 
-@dataclass(frozen=True, slots=True)
-class InodeLimits:
+class InodeLimits(Struct, frozen=True):
     """See `hybrisfs.environment.Limits`."""
 
     most_loaded: int = 50_000

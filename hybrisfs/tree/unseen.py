@@ -18,9 +18,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, NamedTuple, TypeVar
+
+from msgspec import Struct, field
 
 from hybrisfs.environment import Environment
 from hybrisfs.state.state import Transaction
@@ -41,8 +42,7 @@ class NameChange(NamedTuple):
     gone: bool
 
 
-@dataclass(slots=True)
-class _Arrival:
+class _Arrival(Struct):
     """What is new about an inode, and how often programs have looked since the time *at*."""
 
     at: float

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct, field
 
 from hybrisfs.admit.damaged_database import NONSENSE
 from hybrisfs.api.maintenance import Check, CheckProblem
@@ -32,8 +33,7 @@ __all__ = ["FsckReport", "LocalVolume", "Problem", "Progress", "check_database",
 _MOST_PAGES: Final = 20
 
 
-@dataclass(frozen=True, slots=True)
-class LocalVolume:
+class LocalVolume(Struct, frozen=True):
     """What the rows are checked against: the ids of the volume and of this device, how chunks are named."""
 
     id: bytes
@@ -146,8 +146,7 @@ Progress: TypeAlias = Callable[[str, int, int], None]
 _MOST_PROBLEMS: Final = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """What is wrong where. An *error* has cost bytes or may; a *warning* has not."""
 
     where: str
@@ -155,8 +154,7 @@ class Problem:
     severity: Literal["error", "warning"] = "error"
 
 
-@dataclass(slots=True)
-class FsckReport:
+class FsckReport(Struct):
     """What was checked, and what is wrong."""
 
     problems: list[Problem] = field(default_factory=list)

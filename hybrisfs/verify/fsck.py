@@ -8,9 +8,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
+
+from msgspec import Struct
 
 from hybrisfs.clouds.cloud_set import CloudSet
 from hybrisfs.clouds.maintenance import Maintenance
@@ -189,8 +190,7 @@ _PER_CLOUD: Final = 4
 _SMALL_OBJECT: Final = 64 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectCheck:
+class ObjectCheck(Struct, frozen=True):
     """One object on one cloud; *run* says what is wrong with it."""
 
     cloud: int

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from hybrisfs.kinds import LABEL, PLACE
 from hybrisfs.merge.rules import decode_place, standing_attr
@@ -26,8 +27,7 @@ from hybrisfs.versions.tree import VersionRegisters
 __all__ = ["Account", "Change"]
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """What one update did to one node. *moment*: when it counts as signed, *signed*: by its device's clock,
     both ns since the epoch; *what*: in words."""
 

@@ -21,8 +21,9 @@ import stat
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
+
+from msgspec import Struct
 
 from hybrisfs.environment import Environment
 from hybrisfs.errors import failure
@@ -63,8 +64,7 @@ _YOUNG_NS: Final = 600 * 1_000_000_000
 _YOUNG_SECONDS: Final = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class VersionEntry:
+class VersionEntry(Struct, frozen=True):
     """A node of the past. *parent*: the number of the folder it is in. *source*: what it is listed from, if
     it is a folder. *holds*: for how many seconds that may be believed: what was recently may yet come to be
     known."""
@@ -76,14 +76,12 @@ class VersionEntry:
     holds: float
 
 
-@dataclass(slots=True)
-class _Known:
+class _Known(Struct):
     entry: VersionEntry
     lookups: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Listing:
+class _Listing(Struct, frozen=True):
     until: float
     entries: Sequence[tuple[bytes, VersionEntry]]
 

@@ -12,10 +12,12 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import PurePosixPath
 from typing import Final, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hybrisfs.kinds import NODE, PLACE
 from hybrisfs.merge.names import is_conflict_name
@@ -48,8 +50,7 @@ Window: TypeAlias = tuple[int, int]
 """The moments from the first on and before the second."""
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(Struct, frozen=True):
     """A content that a file had. *since* and *until*: moments, *until* None: it has it still. *signed*: by
     the clock of *device*. *path*: where the file was then. *kept_until*: None while it is what is shown."""
 
@@ -64,8 +65,7 @@ class Version:
     kept_until: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Removed:
+class Removed(Struct, frozen=True):
     """Something that was removed: its path, the last moment at which it was removed, and by whom. *kind*:
     "file", "folder", or "emptied" of a file that is there, with the size that it had."""
 
@@ -78,8 +78,7 @@ class Removed:
     kept_until: int
 
 
-@dataclass(frozen=True, slots=True)
-class Stay:
+class Stay(Struct, frozen=True):
     """While a node stood under a name."""
 
     node: bytes

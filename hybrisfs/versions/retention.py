@@ -13,8 +13,9 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from hybrisfs.errors import UsageError
 
@@ -31,8 +32,7 @@ _SPAN: Final = re.compile(r"(\d{1,6})([hdwmy])")
 _ROOM: Final = re.compile(r"(\d{1,12})([kmgt]?)")
 
 
-@dataclass(frozen=True, slots=True)
-class RetentionRule:
+class RetentionRule(Struct, frozen=True):
     """How long versions are kept. Spans are nanoseconds; all 0: no versions are kept. *room*: bytes of chunks
     that nothing but versions needs, beyond which the oldest versions go sooner; None: as many as there
     are."""

@@ -10,9 +10,10 @@ costs at most the versions that were superseded within the last day, and only af
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
+
+from msgspec import Struct
 
 from hybrisfs.registers.tree import attr_key, content_key
 from hybrisfs.state.database import Snapshot
@@ -42,8 +43,7 @@ _STEP: Final = DAY_NS // 4
 _THINNED_UNTIL: Final = "ladder"  # the key of `meta`
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
+class Room(Struct, frozen=True):
     """What is kept for the sake of versions alone: how many values of registers, and bytes of chunks."""
 
     values: int = 0

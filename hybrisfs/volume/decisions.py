@@ -7,8 +7,9 @@ import os
 import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from hybrisfs.api import decisions as api
 from hybrisfs.errors import UsageError
@@ -38,8 +39,7 @@ log = logging.getLogger(__name__)
 _ASIDE: Final = b".hybrisfs-aside-"
 
 
-@dataclass(frozen=True, slots=True)
-class Conflict:
+class Conflict(Struct, frozen=True):
     """Something that is shown under a conflict name: its place, and the name that it wants."""
 
     parent: int

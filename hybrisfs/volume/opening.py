@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from backends.credentials import CredentialStore
 from hybrisfs.admit.create import JOURNAL_FOLDER, KEYS_FILE
@@ -175,8 +176,7 @@ class _ValueServices:
         self._ground.signals.chunks_made()
 
 
-@dataclass(frozen=True)
-class Receiving:
+class Receiving(Struct, frozen=True):
     """The way of what other devices sign to this one."""
 
     following: Following
@@ -203,8 +203,7 @@ def open_writing(clouds: Clouds, reading: Reading, receiving: Receiving) -> tupl
     return publishing, Writing(shipping.relayer, shipping.uploads, shipping.shipper, clouds, following)
 
 
-@dataclass(frozen=True)
-class Upkeep:
+class Upkeep(Struct, frozen=True):
     """What is done now and then to what is on the clouds, and kept of versions."""
 
     maintenance: Maintenance
@@ -232,8 +231,7 @@ def open_upkeep(reading: Reading, receiving: Receiving, writing: Writing, mounti
     return Upkeep(maintenance, checkup, thinner, versions, unreadable, collector)
 
 
-@dataclass(frozen=True)
-class Control:
+class Control(Struct, frozen=True):
     """What people ask of a volume."""
 
     kits: Kits

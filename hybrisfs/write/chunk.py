@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
+
+from msgspec import Struct
 
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.registers.tree import Content, Run, encode_runs
@@ -30,8 +31,7 @@ _AT_ONCE: Final = 4  # chunks of the largest size that are assembled together
 _ZEROS: Final = bytes(MAX_CHUNK)
 
 
-@dataclass(frozen=True, slots=True)
-class _Fresh:
+class _Fresh(Struct, frozen=True):
     """*length* bytes at *offset* are chunk number *chunk*."""
 
     offset: int

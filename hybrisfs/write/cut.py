@@ -37,8 +37,9 @@ made room for that name: others must not see the old file go and nothing come.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+
+from msgspec import Struct, field
 
 from hybrisfs.kinds import ATTRIBUTES, PLACE, Trait, having
 from hybrisfs.merge.unsigned import unsigned_place
@@ -63,8 +64,7 @@ _LOOKED_AT: Final = 2  # times the limits: so much of what waits is looked at, w
 _LARGEST_LIST: Final = 4096  # bytes, more than a content register that names its chunks itself
 
 
-@dataclass(slots=True)
-class FileSnapshot:
+class FileSnapshot(Struct):
     """Where the bytes of a file are at the moment of the cut; inode and segments stay until `release`."""
 
     key: bytes
@@ -86,8 +86,7 @@ class FileSnapshot:
         return {extent.segment for extent in self.extents if extent.segment != ZEROS}
 
 
-@dataclass(frozen=True, slots=True)
-class CutLimits:
+class CutLimits(Struct, frozen=True):
     """See `hybrisfs.environment.Limits`."""
 
     hold_seconds: float = 15.0
@@ -103,8 +102,7 @@ class CutLimits:
     """Bytes a second that may be cut and uploaded again so that changes need not wait behind open files."""
 
 
-@dataclass(slots=True)
-class Cut:
+class Cut(Struct):
     """Register values to be signed together, and the files whose content value is still to be made."""
 
     limits: CutLimits = field(default_factory=CutLimits)
@@ -156,8 +154,7 @@ class Cut:
             del self.seqs[key], self.inos[key], self.writes[key]
 
 
-@dataclass(slots=True)
-class _Node:
+class _Node(Struct):
     """The unsigned changes of one node: from number *first* to number *latest*. Without *seqs*, changes that
     have become void."""
 

@@ -18,8 +18,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from hybrisfs.registers.tree import Run
 from hybrisfs.state.chunk_states import MAX_CHUNK
@@ -32,8 +33,7 @@ _LEAST_SHOWN: Final = 4  # a chunk of which a file shows less than one part in s
 _PAGE_BOUND: Final = 4  # times what a page usually has, and one part in so many of it
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkLimits:
+class ChunkLimits(Struct, frozen=True):
     """See `hybrisfs.environment.Limits`."""
 
     size: int = MAX_CHUNK

@@ -8,8 +8,9 @@ first one had lacked it for a while, shows that the device searched in vain.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 __all__ = ["Known", "MissingEvidence"]
 
@@ -22,8 +23,7 @@ class Known(NamedTuple):
     written: int
 
 
-@dataclass(slots=True)
-class _Missing:
+class _Missing(Struct):
     """An update with that clock has been lacking *since* then. *heads*: by device, the time of the head that
     was there after a while."""
 

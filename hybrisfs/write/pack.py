@@ -14,8 +14,9 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.dispersal.pack import PACK_TARGET, EncodedPack, PackBuilder, PackClouds, Redundancy, choose_code
@@ -54,8 +55,7 @@ _UNTIL_WOKEN: Final = Pause(60.0)
 _WORTH_FINDING: Final = 1 << 20  # bytes of a share that may be on a cloud already
 
 
-@dataclass(frozen=True, slots=True)
-class PackLimits:
+class PackLimits(Struct, frozen=True):
     """See `hybrisfs.environment.Limits`."""
 
     linger_seconds: float = 3.0

@@ -50,8 +50,9 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
+
+from msgspec import Struct
 
 from hybrisfs.write.missing import Known, MissingEvidence
 from sync import MAX_CLOCK, MAX_RELAYED, Head, Members, Relayed, SegmentId, parse_segment_name, segment_name
@@ -143,8 +144,7 @@ class RelayRows(Protocol):
     def is_suspended(self) -> bool: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """What others have said up to now."""
 
     clouds: Mapping[bytes, Head]
@@ -157,8 +157,7 @@ class Seen:
     """The devices that can be reached over a link; None when no person waits for all to be on the clouds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(Struct, frozen=True):
     """An update that a segment on the clouds ends with."""
 
     branch: bytes
@@ -166,8 +165,7 @@ class Point:
     segment: SegmentId
 
 
-@dataclass(frozen=True, slots=True)
-class Path:
+class Path(Struct, frozen=True):
     """The updates of a device up to one of its newest."""
 
     author: bytes
@@ -182,15 +180,13 @@ class Path:
         return max(ours, key=lambda one: (one.clock, -one.segment.first), default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Forget:
+class Forget(Struct, frozen=True):
     """Know no longer that this segment was relayed."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class TakeOver:
+class TakeOver(Struct, frozen=True):
     """Have this device upload its chunks of files that these authors wrote, or that were written on these
     branches."""
 
@@ -198,8 +194,7 @@ class TakeOver:
     branches: Collection[bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class Relay:
+class Relay(Struct, frozen=True):
     """Put the next updates of *path*, above the end of *before*, on the clouds, as many as are allowed to go.
     If none is, report `held_back` and do the next of these actions."""
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hybrisfs.api.status import MachinesOnly
 from hybrisfs.dispersal.errors import ChunkUnavailable
@@ -56,8 +58,7 @@ log = logging.getLogger(__name__)
 _Row: TypeAlias = tuple[int, bytes, bytes]  # clock, hash and bytes of an update
 
 
-@dataclass(frozen=True, slots=True)
-class RelaySegment:
+class RelaySegment(Struct, frozen=True):
     """A sealed segment of another device's updates, to be put on the clouds."""
 
     author: bytes
@@ -67,8 +68,7 @@ class RelaySegment:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class RelayLimits:
+class RelayLimits(Struct, frozen=True):
     """See `hybrisfs.environment.Limits`."""
 
     segment_bytes: int = 1 << 20

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
 from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.keyring import KeyRing
@@ -47,8 +49,7 @@ __all__ = ["HeadSource", "LogClouds", "ShipLimits", "Shipper"]
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Batch:
+class _Batch(Struct, frozen=True):
     """Consecutive own updates that may be shipped now, by their clocks."""
 
     first: int
@@ -56,8 +57,7 @@ class _Batch:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Shipment:
+class _Shipment(Struct, frozen=True):
     """The segment of one batch. A failed attempt is repeated with the very same bytes, so that a cloud which
     stores the first one late stores nothing else under that name. *on_clouds*: the log on the clouds
     afterwards."""
@@ -68,8 +68,7 @@ class _Shipment:
     on_clouds: LogOnClouds
 
 
-@dataclass(frozen=True, slots=True)
-class ShipLimits:
+class ShipLimits(Struct, frozen=True):
     """See `hybrisfs.environment.Limits`."""
 
     linger_seconds: float = 5.0

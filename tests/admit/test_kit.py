@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from hybrisfs.admit.kit import MAX_KIT, KitCopy, Sources, decode_kit, kit_name
 from hybrisfs.recovery import KitRecord, KitSecret, SignedKit, kit_key, seal_key, signed_kit_key
@@ -115,7 +116,7 @@ def test_who_does_not_know_the_voucher_or_is_no_member_cannot_make_one() -> None
 
 
 def test_the_contents_of_another_volume_are_refused() -> None:
-    foreign = Sources(replace(sources().grant, volume=b"o" * 16), 5)
+    foreign = Sources(structs.replace(sources().grant, volume=b"o" * 16), 5)
     with pytest.raises(DecodeError):
         copy_of(kit(foreign)).open(SECRET)
 

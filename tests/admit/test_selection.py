@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import chain, combinations, product
 
 import pytest
+from msgspec.structs import replace
 
 from hybrisfs.admit.kit import Held, Sources, choose_copy, decode_kit, kit_name
 from hybrisfs.pairing.messages import GrantedCloud

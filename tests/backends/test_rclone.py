@@ -6,13 +6,13 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
 
 import pytest
+from msgspec.structs import replace
 
 from backends.body import Timing
 from backends.errors import (

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from dataclasses import replace
 from typing import Any, Final, cast
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from msgspec.structs import replace
 
 from hybrisfs.checkpoint.agree import Action, AgreementMachine, Compact, Find, Put, State, View, Write
 from hybrisfs.checkpoint.limits import CheckpointLimits

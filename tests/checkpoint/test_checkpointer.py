@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from hybrisfs.environment import Environment
 from hybrisfs.state.checkpoints import CheckpointTable

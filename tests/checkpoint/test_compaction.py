@@ -5,10 +5,10 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from hybrisfs.members.members import Member
 from hybrisfs.state.checkpoints import CheckpointTable

@@ -7,10 +7,10 @@ import random
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from itertools import combinations, product
 
 import pytest
+from msgspec.structs import replace
 
 from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable
 from hybrisfs.dispersal.pack import ChunkLocation

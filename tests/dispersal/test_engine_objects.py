@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from hybrisfs.dispersal.errors import CloudsUnavailable, EarlierVersionError, IntegrityError, ObjectMissing
 from hybrisfs.dispersal.ranking import TimerBounds, Timing

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from backends import pacing
 from hybrisfs.dispersal.clouds import DEADLINE, TIMER, OperationLoop, Operations

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from hybrisfs.dispersal.ranking import Timing
 from hybrisfs.kv.cloud_place import CloudPlace

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from hybrisfs.errors import UsageError
 from hybrisfs.kv.service_url import Access, ServiceUrl, is_service, servers_of

@@ -6,11 +6,12 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.mirror.file_access import Disk

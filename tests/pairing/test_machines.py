@@ -7,11 +7,10 @@ withholds what it likes, and has two machines of its own with the same code: ano
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from msgspec.structs import replace
 
 from hybrisfs.pairing.errors import PairingError, StrangeMessageError
 from hybrisfs.pairing.messages import Peer, Reason

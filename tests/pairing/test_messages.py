@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from hybrisfs.errors import UsageError
 from hybrisfs.pairing.messages import Grant, GrantedCloud, Offer, Peer, Reveal, check_device_name

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from hybrisfs.pairing.errors import PairingError, StrangeMessageError
 from hybrisfs.pairing.handshake import MAX_MESSAGE, Handshake, Kind
@@ -335,15 +336,15 @@ def test_an_inviter_proves_that_it_has_the_key_it_shows() -> None:
 def test_what_is_granted_is_what_was_offered() -> None:
     one, two = introduced()
     with pytest.raises(PairingError, match="something else"):
-        two.receive(granted(one, replace(GRANT, name="music")), NOW)
+        two.receive(granted(one, structs.replace(GRANT, name="music")), NOW)
     assert two.granted is None
     one, two = introduced()
     one._self = Peer(OTHER.public, "laptop")
     with pytest.raises(PairingError, match="something else"):
-        two.receive(granted(one, replace(GRANT, members=(OTHER.public,))), NOW)
+        two.receive(granted(one, structs.replace(GRANT, members=(OTHER.public,))), NOW)
     one, two = introduced()
     with pytest.raises(ValueError, match="no member"):
-        granted(one, replace(GRANT, members=(OTHER.public,)))
+        granted(one, structs.replace(GRANT, members=(OTHER.public,)))
 
 
 Build = Callable[[Handshake], bytes]

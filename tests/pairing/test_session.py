@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from backends.errors import AuthError
 from backends.file import FileStore
@@ -461,7 +462,7 @@ def test_somebody_in_between_who_has_the_code_shows(world: World) -> None:
     world.left.says = world.right.says = lambda: False
     admitted, joined = world.invite(code, world.clouds[:1], lan=False), world.join(code, world.clouds[1:])
     to_inviter = world.join(code, world.clouds[:1], key=OTHER, person=middle)
-    grant = replace(GRANT, members=(OTHER.public,))
+    grant = structs.replace(GRANT, members=(OTHER.public,))
     to_joiner = world.pool.submit(
         run_inviter,
         code,

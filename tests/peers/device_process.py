@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tests.peers.support import QUICK, Device, key
 

@@ -8,7 +8,9 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from hybrisfs.environment import SYSTEM
 from hybrisfs.peers.frames import Hello
@@ -248,4 +250,4 @@ def knows(device: Device, *others: Device, host: str = "127.0.0.1") -> None:
 
 
 def settings(**changes: object) -> PeerSettings:
-    return replace(QUICK, **changes)  # type: ignore[arg-type]
+    return replace(QUICK, **changes)

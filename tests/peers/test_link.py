@@ -10,9 +10,10 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
+from msgspec.structs import replace
 
 from hybrisfs.environment import SYSTEM
 from hybrisfs.peers.errors import ChannelError

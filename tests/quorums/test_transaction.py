@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from random import Random
 from typing import Any
+
+from msgspec.structs import replace
 
 from hybrisfs.quorums.conditional import claim
 from hybrisfs.quorums.consensus import decide

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import resource
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from hybrisfs.recovery import Cost, RecoveryError, SealedKey
 from sync import DecodeError, Reader, Writer

@@ -16,6 +16,8 @@ from functools import cache
 from random import Random
 from typing import Any, Final
 
+from msgspec import Struct, structs
+
 from hybrisfs.keys import MAX_EPOCHS, EpochKeys
 from hybrisfs.kinds import VOTE
 from hybrisfs.members.epochs import encode_grant, epoch_key
@@ -170,6 +172,9 @@ class Forger:
             return self._other_bytes(value)
         if isinstance(value, Mapping):
             return {key: self.change(one) for key, one in value.items()}
+        if isinstance(value, Struct):
+            name = random.choice(value.__struct_fields__)
+            return structs.replace(value, **{name: self.change(getattr(value, name))})
         if is_dataclass(value) and not isinstance(value, type):
             name = random.choice([one.name for one in fields(value)])
             return replace(value, **{name: self.change(getattr(value, name))})
@@ -327,7 +332,7 @@ def _packs_moved(forger: Forger) -> list[Write]:
     """The real packs, in places where they are not."""
     random = forger.random
     return [
-        (key, replace(record, placement=bytes(random.choices(range(256), k=record.n))).encode())
+        (key, structs.replace(record, placement=bytes(random.choices(range(256), k=record.n))).encode())
         for key, record in forger.some(forger.heard.records(b"k"), 20)
     ]
 
@@ -388,7 +393,7 @@ def _removals(forger: Forger) -> list[Write]:
         voter = forger.key if forger.random.random() < 0.8 else forger.random.choice(accused)
         writes.append((vote_key(one.device, _id_of(voter)), encode_vote(stance)))
         if forger.random.random() < 0.3:
-            writes.append((member_key(one.device), replace(one, removed=True).encode()))
+            writes.append((member_key(one.device), structs.replace(one, removed=True).encode()))
     return writes
 
 
@@ -421,12 +426,12 @@ def _too_many_members(forger: Forger) -> list[Write]:
 
 
 def _demoted(forger: Forger) -> list[Write]:
-    one = replace(forger.random.choice(forger.others), reserve=True)
+    one = structs.replace(forger.random.choice(forger.others), reserve=True)
     return [(member_key(one.device), one.encode())]
 
 
 def _renamed(forger: Forger) -> list[Write]:
-    one = replace(forger.random.choice(forger.others), name=forger.random.choice(_TEXTS))
+    one = structs.replace(forger.random.choice(forger.others), name=forger.random.choice(_TEXTS))
     return [(member_key(one.device), one.encode())]
 
 

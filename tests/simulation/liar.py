@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from random import Random
 from typing import Final
+
+from msgspec.structs import replace
 
 from hybrisfs.members.members import Member
 from hybrisfs.registers.node_id import ROOT_ID

@@ -9,13 +9,13 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.state.journal import Journal, JournalFullError, JournalLimits

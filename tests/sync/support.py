@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import replace
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from sync import OneKey
 from sync.errors import DecodeError
@@ -216,7 +216,7 @@ def as_update(signed: SignedUpdate) -> Update:
 
 def forge(signed: SignedUpdate, key: DeviceKey, **changes: object) -> SignedUpdate:
     """The update with some fields changed, properly signed by `key`."""
-    changed = replace(as_update(signed), writer=key.device_id, **changes)  # type: ignore[arg-type]
+    changed = replace(as_update(signed), writer=key.device_id, **changes)
     return decode_signed(encode_signed(changed, key))
 
 

@@ -5,7 +5,7 @@ To change a format on purpose, raise its version, keep reading the old one, and 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from sync import OneKey
 from sync.checkpoint import Root, Slice, Statement

@@ -12,6 +12,7 @@ PURE = {
     "__future__",
     "collections",
     "dataclasses",
+    "msgspec",
     "enum",
     "functools",
     "itertools",

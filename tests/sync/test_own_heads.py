@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from sync.beacons import OwnHeads
 from sync.follow import LONGEST_PAUSE, FetchHead

@@ -12,10 +12,11 @@ import stat
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.dispersal.erasure import fragment_length, join

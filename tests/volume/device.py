@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Final
+
+from msgspec.structs import replace
 
 from hybrisfs.admit.create import create_volume
 from hybrisfs.admit.join import join_volume, make_grant
@@ -149,7 +150,7 @@ def checkpoints_within(*volumes: Volume, **limits: float) -> Iterator[None]:
     checkpointers = [volume.checkpoints.checkpointer for volume in volumes]
     before = [checkpointer.machine.limits for checkpointer in checkpointers]
     for checkpointer in checkpointers:
-        checkpointer.machine.limits = replace(checkpointer.machine.limits, **limits)  # type: ignore[arg-type]
+        checkpointer.machine.limits = replace(checkpointer.machine.limits, **limits)
     yield
     for checkpointer, usual in zip(checkpointers, before, strict=True):
         checkpointer.machine.limits = usual

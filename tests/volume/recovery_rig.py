@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from hybrisfs.admit.join import join_volume, make_grant
 from hybrisfs.admit.kit import KitCopy, decode_kit, kit_name

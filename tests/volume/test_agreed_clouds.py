@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from backends.credentials import NO_CREDENTIALS
 from backends.errors import PermanentError

@@ -6,11 +6,11 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hybrisfs.admit.join import join_volume, make_grant
 from hybrisfs.checkpoint.limits import CheckpointLimits

@@ -3,7 +3,6 @@ anything else changes anything."""
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -11,6 +10,7 @@ from pathlib import Path, PurePath
 from typing import Final
 
 import pytest
+from msgspec import structs
 
 from hybrisfs.admit.join import join_volume, make_grant
 from hybrisfs.doctor.examination import examine_roles
@@ -53,7 +53,7 @@ class Contributor(Second):
         volume.sharing.membership.admit(Member(key.public, "tablet"), role=Role.CONTRIBUTOR, areas=areas)
         volume.sharing.shared_folders.assign(areas)
         joined = Joined(grant, Peer(volume.ring.keys.device.public, "first"))
-        dataclasses.replace(join_volume(self.home, None, key, "tablet", joined), links=ALONE).save(self.home)
+        structs.replace(join_volume(self.home, None, key, "tablet", joined), links=ALONE).save(self.home)
         self.volume = Volume.open(self.home, NAME, SYSTEM)
         self._open = True
 

@@ -6,10 +6,10 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hybrisfs.api.decisions import Deletion
 from hybrisfs.merge.state_hash import state_hash

@@ -7,10 +7,10 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.state.journal import JournalFullError

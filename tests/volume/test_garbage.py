@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import random
 import shutil
@@ -11,6 +10,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from msgspec import structs
 
 from hybrisfs.errors import HybrisError
 from hybrisfs.gc.collector import Collection
@@ -33,7 +33,7 @@ def hasty(tmp_path: Path) -> Iterator[Device]:
     device = Device(tmp_path)
     device.close()
     config = VolumeConfig.load(device.home, NAME)
-    dataclasses.replace(config, discard_hours=0, keep_versions=parse_retention("off")).save(device.home)
+    structs.replace(config, discard_hours=0, keep_versions=parse_retention("off")).save(device.home)
     device.reopen()
     yield device
     device.close()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from hybrisfs.admit.join import join_volume, make_grant
 from hybrisfs.gc.limits import GcLimits
@@ -35,7 +35,7 @@ def pair(tmp_path: Path) -> Iterator[tuple[Device, Home]]:
         stack.callback(first.close)
         first.close()
         config = VolumeConfig.load(first.home, NAME)
-        dataclasses.replace(config, discard_hours=0, keep_versions=parse_retention("off")).save(first.home)
+        structs.replace(config, discard_hours=0, keep_versions=parse_retention("off")).save(first.home)
         first.reopen()
         volume, home, key = first.volume, Home.below(tmp_path / "other"), DeviceKey.generate()
         grant = make_grant(volume.config, volume.ring.keys, volume.sharing.current_members(), None)

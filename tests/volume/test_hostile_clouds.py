@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hybrisfs.clouds.signpost import SIGNPOST_NAME, encode_signpost
 from hybrisfs.merge.cloud_records import CloudRecord, RedundancyRecord, entries_of

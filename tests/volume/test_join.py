@@ -7,13 +7,13 @@ import shutil
 import sqlite3
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Final, cast
 from unittest import mock
 
 import pytest
+from msgspec.structs import replace
 
 from backends.credentials import CredentialStore
 from backends.errors import AuthError

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
 import pytest
+from msgspec.structs import replace
 
 from hybrisfs.admit.kit import Sources, decode_kit, encode_kit, kit_name, kit_versions, versions_prefix
 from hybrisfs.home import Home

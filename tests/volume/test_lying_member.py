@@ -5,7 +5,6 @@ The victim is `first`. What `second` signs is well formed and signed with its ow
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -14,6 +13,7 @@ from typing import Final
 from unittest import mock
 
 import pytest
+from msgspec import structs
 
 from hybrisfs.gc.limits import GcLimits
 from hybrisfs.registers.ballots import Answer, Ballot, Proposal, Stage, ballot_key, proposal_key
@@ -39,7 +39,7 @@ def pair(tmp_path: Path) -> Iterator[tuple[Device, Second]]:
         stack.callback(first.close)
         first.close()
         config = VolumeConfig.load(first.home, NAME)
-        dataclasses.replace(config, discard_hours=0, keep_versions=parse_retention("off")).save(first.home)
+        structs.replace(config, discard_hours=0, keep_versions=parse_retention("off")).save(first.home)
         first.reopen()
         second = Second(tmp_path / "second", first)
         stack.callback(second.close)
@@ -167,7 +167,7 @@ def test_a_pack_that_took_the_place_of_another_is_read_before_it_counts(pair: tu
     content = written(first, second)
     shares = packs(first)
     for former, record in on_record(second).items():
-        false = dataclasses.replace(record, placement=b"\1\2")
+        false = structs.replace(record, placement=b"\1\2")
         rewritten = Rewritten((NOWHERE,)).encode()
         said(second, first, [(pack_key(NOWHERE), false.encode()), (rewritten_key(former), rewritten)])
         # It wants the former one gone, and looks after it.
@@ -214,7 +214,7 @@ def test_a_share_is_found_where_it_is_whatever_a_member_says(pair: tuple[Device,
         taken = set(record.placement)
         free = [cloud.number for cloud in first.volume.config.clouds if cloud.number not in taken]
         wrong = bytes([free[0], record.placement[0]])
-        said(second, first, [(pack_key(pack), dataclasses.replace(record, placement=wrong).encode())])
+        said(second, first, [(pack_key(pack), structs.replace(record, placement=wrong).encode())])
     assert read_from_the_clouds(first) == content
     assert [one.state for one in first.volume.engine.health()] == ["ok"] * 3
     report = first.volume.maintenance.repair(lambda stage, done, total: None)
@@ -228,7 +228,7 @@ def test_a_pack_has_the_code_that_it_was_made_with(pair: tuple[Device, Second]) 
     first, second = pair
     content = written(first, second)
     for pack, record in on_record(second).items():
-        other = dataclasses.replace(record, n=3, placement=b"\2\2\2")
+        other = structs.replace(record, n=3, placement=b"\2\2\2")
         said(second, first, [(pack_key(pack), other.encode())])
     check_unharmed(first, content, packs(first))
 
@@ -353,7 +353,7 @@ def claim(second: Second, first: Device, chunks: Sequence[tuple[bytes, int]]) ->
     """The second says that these chunks are in a pack of its own, which the clouds have indeed."""
     pack, record = next(iter(on_record(second).items()))
     false = [PackedChunk(one, 0, length // 2, length) for one, length in chunks]
-    said(second, first, [(pack_key(pack), dataclasses.replace(record, chunks=false).encode())])
+    said(second, first, [(pack_key(pack), structs.replace(record, chunks=false).encode())])
 
 
 def check_kept(first: Device, content: bytes, name: str = "file") -> None:

@@ -8,10 +8,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path, PurePath
 
 import pytest
+from msgspec.structs import replace
 
 from backends.errors import PermanentError
 from backends.file import FileStore

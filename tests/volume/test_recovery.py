@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hybrisfs.admit.kit import decode_kit, encode_kit, kit_name
 from hybrisfs.admit.rebuild import rebuild_volume

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import time
 from collections import Counter
@@ -11,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from backends.s3 import S3Store
 from hybrisfs.dispersal.share import parse_share_name
@@ -56,7 +56,7 @@ def hurry(device: Device) -> None:
     """Have it propose deletion at once, and keep no versions."""
     device.close()
     config = VolumeConfig.load(device.home, NAME)
-    dataclasses.replace(config, discard_hours=0, keep_versions=parse_retention("off")).save(device.home)
+    structs.replace(config, discard_hours=0, keep_versions=parse_retention("off")).save(device.home)
     device.reopen()
 
 

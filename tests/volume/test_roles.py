@@ -3,7 +3,6 @@ it had done before it was told so is kept."""
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path, PurePath
 from typing import Final, TypeVar
 
 import pytest
+from msgspec import structs
 
 from hybrisfs.admit.join import join_volume, make_grant
 from hybrisfs.api.devices import Device as DeviceFacts
@@ -48,7 +48,7 @@ class Reader(Second):
         grant = make_grant(volume.config, volume.ring.keys, members, None, reader=True)
         volume.sharing.membership.admit(Member(key.public, "nas"), role=Role.READER)
         joined = Joined(grant, Peer(volume.ring.keys.device.public, "first"))
-        dataclasses.replace(join_volume(self.home, None, key, "nas", joined), links=ALONE).save(self.home)
+        structs.replace(join_volume(self.home, None, key, "nas", joined), links=ALONE).save(self.home)
         self.volume = Volume.open(self.home, NAME, SYSTEM)
         self._open = True
 

@@ -6,10 +6,10 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hybrisfs.checkpoint.limits import CheckpointLimits
 from hybrisfs.peers.settings import PeerSettings

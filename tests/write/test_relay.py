@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.environment import Environment, Limits
@@ -92,7 +92,7 @@ class Post:
     def alter_head(self, device: Device, **changes: object) -> None:
         head = self.head(device)
         assert head is not None
-        changed = replace(head, **changes)  # type: ignore[arg-type]
+        changed = replace(head, **changes)
         self.objects[head_name(device.key.device_id)] = encode_head(changed, device.key, KEY, bytes(24))
 
     def segments(self, device: Device) -> list[str]:

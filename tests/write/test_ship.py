@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.environment import SYSTEM
