@@ -16,7 +16,7 @@ from hybrisfs.dispersal.traffic import CloudTraffic
 
 __all__ = ["exposition"]
 
-_STATES: Final = ("ok", "slow", "full", "lying", "auth", "down")
+_STATES: Final = ("ok", "slow", "full", "lying", "refusing", "down")
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 

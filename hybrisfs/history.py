@@ -101,7 +101,7 @@ class HealthRecord:
 SPANS: Final = {"hour": (10, 360), "day": (300, 288)}
 """Length of an interval in seconds, and how many there are."""
 
-STATES: Final = ("ok", "slow", "full", "lying", "auth", "down")
+STATES: Final = ("ok", "slow", "full", "lying", "refusing", "down")
 """From good to bad."""
 
 _MOST: Final = 1e18  # of anything that was counted

@@ -21,7 +21,7 @@ degraded  everything is on the clouds, and can be read, though not all of these 
 danger    more clouds cannot be read than may fail: what is not cached here may be unreadable
 removed   this device belongs to the volume no longer, so that nobody gets what changes here"""
 
-_UNREADABLE: Final = frozenset({"down", "auth", "lying"})
+_UNREADABLE: Final = frozenset({"down", "refusing", "lying"})
 _UNWRITABLE: Final = frozenset({*_UNREADABLE, "full"})
 
 

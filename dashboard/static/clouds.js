@@ -6,7 +6,7 @@ import { jobs } from "./transfers.js";
 import { h } from "./vdom.js";
 import { ago, cloudState, count, latency, rate, size } from "./words.js";
 
-const STATES = ["ok", "slow", "full", "lying", "auth", "down"];
+const STATES = ["ok", "slow", "full", "lying", "refusing", "down"];
 const SPANS = { hour: "Last hour", day: "Last day" };
 
 export const clouds = {

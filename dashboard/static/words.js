@@ -64,25 +64,17 @@ export const sentence = (words) => (words.endsWith(".") ? words : `${words}.`);
 
 export const money = (dollars) => (dollars > 0 && dollars < 0.01 ? "under $0.01" : `$${dollars.toFixed(2)}`);
 
-const STATES = {
-  ok: ["good", "works"],
-  slow: ["wary", "slow"],
-  full: ["wary", "full"],
-  lying: ["bad", "returns wrong data"],
-  auth: ["bad", "refuses the password"],
-  down: ["bad", "does not answer"],
-  "not asked": ["quiet", "not asked"],
-};
+const TONES = { ok: "good", slow: "wary", full: "wary", lying: "bad", refusing: "bad", down: "bad" };
 
 const FAILS = {
   full: "has been full",
   lying: "has returned wrong data",
-  auth: "has refused the password",
+  refusing: "has refused the credentials",
   down: "has not answered",
 };
 
-/** How a cloud is: a tone and words. */
-export const cloudState = (state) => STATES[state] ?? ["quiet", state];
+/** How a cloud is: a tone and the word that the commands have for it. */
+export const cloudState = (state) => [TONES[state] ?? "quiet", state];
 
 function clouds(volume, names) {
   const known = volume.clouds.filter((one) => names.includes(one.name));

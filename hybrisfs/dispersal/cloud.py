@@ -359,7 +359,7 @@ class CloudPort:
             elif isinstance(error, FullError):
                 health.failed("full", explain(error))
             else:
-                kind: FailureKind = "auth" if isinstance(error, AuthError) else "down"
+                kind: FailureKind = "refusing" if isinstance(error, AuthError) else "down"
                 reason = explain(error)
                 if isinstance(error, MissingRootError):
                     reason += f"; {when_emptied(self.name)}"

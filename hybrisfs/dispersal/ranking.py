@@ -407,8 +407,8 @@ class Ranking:
 # less and less often. Pure apart from the clock passed in. Not thread-safe: the engine's lock guards it.
 
 
-CloudState: TypeAlias = Literal["ok", "slow", "down", "lying", "full", "auth"]
-FailureKind: TypeAlias = Literal["down", "full", "auth"]
+CloudState: TypeAlias = Literal["ok", "slow", "down", "lying", "full", "refusing"]
+FailureKind: TypeAlias = Literal["down", "full", "refusing"]
 
 MAX_OFFENCES = 64  # objects remembered per cloud; fsck finds the others
 _DOWN_AFTER = 3  # failures in a row that may pass; one that will not pass is enough
@@ -523,7 +523,7 @@ class CloudHealth(Struct):
     def state(self) -> tuple[CloudState, str]:
         """Return the state and the reason for it in a sentence; the reason is empty when it is ok."""
         kind, failure = self._failure
-        if self._failures >= _DOWN_AFTER or (self._failures and kind == "auth"):
+        if self._failures >= _DOWN_AFTER or (self._failures and kind == "refusing"):
             return kind, failure
         if self._offences:
             reason = next(reversed(self._offences.values())).reason
@@ -547,7 +547,7 @@ class CloudHealth(Struct):
     def penalty(self, operation: Operation) -> int:
         """Return 0 when the cloud is as good as any for this operation, more the less it should be asked."""
         state, _ = self.state()
-        if state in ("down", "auth"):
+        if state in ("down", "refusing"):
             return 3
         if state == "lying" or (state == "full" and operation == "put"):
             return 2

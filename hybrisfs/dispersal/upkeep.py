@@ -302,7 +302,7 @@ class Upkeep:
 
     def is_down(self, cloud: int) -> bool:
         """Whether the cloud is not configured any more, or is known to answer nothing now."""
-        return cloud not in self._clouds or self._clouds[cloud].status().state in ("down", "auth")
+        return cloud not in self._clouds or self._clouds[cloud].status().state in ("down", "refusing")
 
     def takes_objects(self, cloud: int) -> bool:
         """Whether it makes sense to put something on this cloud now."""
@@ -325,7 +325,7 @@ class Upkeep:
         if cloud not in self._clouds:
             return Finding("unreadable", f"{name}: cloud {cloud} is no longer configured")
         status: CloudStatus = self._clouds[cloud].status()
-        if status.state in ("down", "auth") and not self._clouds[cloud].probe_due():
+        if status.state in ("down", "refusing") and not self._clouds[cloud].probe_due():
             return Finding("unreadable", f"{name} cannot be read: {status.reason}")
         return None
 

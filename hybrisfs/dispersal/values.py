@@ -154,7 +154,7 @@ class Values:
             return port.stalled()
         if port.refused_deletion() is not None:
             return port.refused_deletion()
-        if port.status().state in ("down", "auth") and not port.probe_due():
+        if port.status().state in ("down", "refusing") and not port.probe_due():
             return port.status().reason
         # A put that nobody waits for any more may still be going on; it would outlive the deletion.
         return "it is still being written" if self.being_written(cloud) & names else None

@@ -18,7 +18,7 @@ Facts: TypeAlias = AnyVolume
 
 _TROUBLED: Final = {
     "down": "cannot be reached",
-    "auth": "refuses the credentials",
+    "refusing": "refuses the credentials",
     "lying": "returns other things than were put there",
     "full": "is full",
 }

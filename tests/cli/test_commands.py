@@ -231,7 +231,7 @@ def test_status_when_all_is_well(photos: FakeVolume, run: Run, tmp_path: Path) -
             "3 changes (5.0 kB) wait on this device: 2 clouds are needed, 1 of 3 work.",
         ),
         (
-            {"cloud-0": "down", "cloud-2": "auth"},
+            {"cloud-0": "down", "cloud-2": "refusing"},
             0,
             "Everything is on the clouds, though cloud-0 is down and cloud-2 is auth. "
             "What is not cached here may be unreadable until they are back.",

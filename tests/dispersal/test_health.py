@@ -50,8 +50,8 @@ def test_one_failure_that_will_last_is_enough() -> None:
     health.failed("down", "folder /x is gone; is the disk mounted?", lasting=True)
     assert health.state() == ("down", "folder /x is gone; is the disk mounted?")
     health, _ = make()
-    health.failed("auth", "access denied")
-    assert health.state() == ("auth", "access denied")
+    health.failed("refusing", "access denied")
+    assert health.state() == ("refusing", "access denied")
 
 
 def test_probes_come_less_and_less_often() -> None:

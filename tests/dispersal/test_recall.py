@@ -156,7 +156,7 @@ def test_who_may_not_ask_holds_nothing_against_the_cloud(cluster: Cluster) -> No
             store.versions.denied = True
         with pytest.raises(ChunkUnavailable):
             cluster.engine.get_chunks(locations, timeout=30)
-        assert set(cluster.states().values()) == {"lying"}  # not "auth"
+        assert set(cluster.states().values()) == {"lying"}  # not "refusing"
 
 
 def test_older_versions_have_to_be_right_as_well_and_are_bounded() -> None:

@@ -42,7 +42,7 @@ def test_trouble_is_told_when_it_begins_changes_and_ends_and_not_in_between() ->
 
 
 def test_more_failed_clouds_than_the_volume_does_without_are_told_apart() -> None:
-    found = Observer().look(facts(states={"amber": "down", "birch": "auth"}), 0.0)
+    found = Observer().look(facts(states={"amber": "down", "birch": "refusing"}), 0.0)
     assert {one.topic for one in found} == {"cloud/amber", "cloud/birch", "clouds"}
 
 
