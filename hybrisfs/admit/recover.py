@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from backends.credentials import CredentialStore
 from backends.errors import CorruptError, MissingError, StoreError
@@ -350,7 +350,7 @@ def _with_later_epochs(stores: dict[str, Store], secret: KitSecret, grant: Grant
                     ring.add(replace(one, number=0) for one in found)
             except (StoreError, DecodeError) as error:
                 log.warning("%s: %s: %s", url, name, error)
-    return replace(grant, keys=ring.keys.shared)
+    return structs.replace(grant, keys=ring.keys.shared)
 
 
 def _admit(stores: dict[str, Store], secret: KitSecret, grant: Grant, member: Member) -> None:
