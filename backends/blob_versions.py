@@ -74,7 +74,7 @@ class BlobVersions(BucketVersions, ABC):
 
     @abstractmethod
     def _version(self, blob: Any) -> Version | None:
-        """What was listed; None for what is no version."""
+        """What was listed; None for what is not a version."""
 
     @abstractmethod
     def _blob(self, key: str, version: str) -> Any:

@@ -147,7 +147,7 @@ class CredentialStore:
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode) or status.st_uid not in (os.geteuid(), 0):
-                raise refused("is no file of this user", "make it yours")
+                raise refused("is not a file of this user", "make it yours")
             if status.st_mode & 0o077:
                 raise refused("others may read it", f"run: chmod 600 {self._file}")
             with os.fdopen(descriptor, "rb", closefd=False) as file:

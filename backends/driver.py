@@ -293,4 +293,4 @@ class HttpDriver(Driver[L]):
 
     @abstractmethod
     def _library_error(self, operation: str, name: str, error: Exception) -> StoreError | None:
-        """Return what an error of the library means; None for one that is no error of its own."""
+        """Return what an error of the library means; None for one that is not an error of its own."""

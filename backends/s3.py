@@ -41,7 +41,7 @@ def _problem(address: Address) -> str:
     if (address.option("addressing") or "path") not in ("path", "virtual"):
         return "unknown addressing; known: path, virtual"
     if not _REGION.fullmatch(address.option("region") or "us-east-1"):
-        return "the region is no name of one"
+        return "the region is not a name"
     return no_bucket(address)
 
 

@@ -137,7 +137,7 @@ def _require_small_file(path: str) -> None:
     """Raise FileNotFoundError for what would be read for ever: the URL may be another device's."""
     status = Path(path).stat()
     if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_FILE:
-        raise FileNotFoundError(f"{path} is no file with keys")
+        raise FileNotFoundError(f"{path} is not a file with keys")
 
 
 def _open_channel(client: paramiko.SSHClient, timing: Timing) -> Files:

@@ -106,7 +106,7 @@ class Store(Protocol):
         """
 
     def delete(self, name: str) -> None:
-        """Remove the object; a missing one is no error."""
+        """Remove the object; a missing one is not an error."""
 
     def delete_many(self, names: Iterable[str]) -> None:
         """Remove many objects, in as few requests as the cloud can; any may be gone when it raises."""

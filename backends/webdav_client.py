@@ -94,7 +94,7 @@ class WebDavClient:
         more = {"Depth": "1", "Content-Type": "application/xml"}
         with self._answer("PROPFIND", path + "/" if path else "", REQUEST, more) as answer:
             if answer.status != 207:
-                raise BodyError("garbled", f"HTTP {answer.status} is no answer to a listing")
+                raise BodyError("garbled", f"HTTP {answer.status} is not an answer to a listing")
             try:
                 resources = parse_multistatus(answer.stream())
             except ValueError as error:

@@ -57,7 +57,7 @@ def _days(context: click.Context, option: click.Parameter, value: str | None) ->
         return None if value is None else 0
     number, unit = value[:-1], value[-1:]
     if not (number.isascii() and number.isdigit() and len(number) < 6 and int(number) and unit in _UNITS):
-        raise click.BadParameter(f"{value[:80]!r} is no time: write 30d, 8w, 1y or off", context, option)
+        raise click.BadParameter(f"{value[:80]!r} is not a time: write 30d, 8w, 1y or off", context, option)
     return int(number) * _UNITS[unit]
 
 

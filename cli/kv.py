@@ -306,7 +306,7 @@ def _show(value: bytes) -> None:
         text = "\0"
     if not all(one.isprintable() or one in "\n\r\t" for one in text):
         raise UsageError(
-            "the value is no plain text, and was not shown", "", "Name a FILE, or send it on: | cat -v"
+            "the value is not plain text, and was not shown", "", "Name a FILE, or send it on: | cat -v"
         )
     sys.stdout.buffer.write(value)
 

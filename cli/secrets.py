@@ -49,7 +49,7 @@ def _content(name: str) -> str:
         with click.open_file(name if name == "-" else str(Path(name).expanduser()), encoding="utf-8") as file:
             text = file.read(_MAX_FILE + 1)
     except (OSError, UnicodeDecodeError) as error:
-        why = (error.strerror if isinstance(error, OSError) else None) or "it is no text"
+        why = (error.strerror if isinstance(error, OSError) else None) or "it is not text"
         raise click.UsageError(f"{shown(name)} cannot be read: {why}") from error
     if len(text) > _MAX_FILE:
         raise click.UsageError(f"{shown(name)} is too large for a secret")

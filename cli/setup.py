@@ -259,7 +259,7 @@ def _free_folder(name: str) -> str:
     """A folder that is empty or can be made. Raises UsageError, upon which click asks again."""
     folder = Path(name).expanduser()
     if folder.exists() and not folder.is_dir():
-        raise click.UsageError(f"{shown(name)} is no folder")
+        raise click.UsageError(f"{shown(name)} is not a folder")
     if folder.is_dir() and any(folder.iterdir()):
         raise click.UsageError(f"{shown(name)} is not empty")
     return name
@@ -277,7 +277,7 @@ def _free_file(name: str) -> str:
     if path.exists():
         raise click.UsageError(f"{shown(name)} exists already")
     if not path.absolute().parent.is_dir():
-        raise click.UsageError(f"{shown(str(path.parent))} is no folder")
+        raise click.UsageError(f"{shown(str(path.parent))} is not a folder")
     return name
 
 

@@ -28,7 +28,7 @@ from hybrisfs.client import Client
 
 
 class _Shares(click.Group):
-    """Takes what is no command for a file: `share FILE` is `share add FILE`."""
+    """Takes what is not a command for a file: `share FILE` is `share add FILE`."""
 
     def parse_args(self, context: click.Context, arguments: list[str]) -> list[str]:
         words = [one for one in arguments if not one.startswith("-")]

@@ -331,7 +331,7 @@ def _key(found: FoundKey) -> Message:
 
 
 def _text(data: bytes) -> str | None:
-    """The text that the beginning of a file is; None when it is no text."""
+    """The text that the beginning of a file is; None when it is not text."""
     if b"\0" in data:
         return None
     try:

@@ -84,4 +84,4 @@ def _decoded(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise S3Error("InvalidDigest", "a checksum is no base64") from None
+        raise S3Error("InvalidDigest", "a checksum is not base64") from None

@@ -28,7 +28,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def access_key(path: Path) -> AccessKey:
     """The key that is in a file, made when there is none, in a folder that only this user can read.
 
-    Raises HybrisError when the file is no key, OSError.
+    Raises HybrisError when the file is not a key, OSError.
     """
     path.parent.mkdir(mode=0o700, exist_ok=True)
     if not path.exists():
@@ -37,7 +37,7 @@ def access_key(path: Path) -> AccessKey:
         found = msgspec.json.decode(path.read_bytes(), type=_File)
     except msgspec.DecodeError as error:
         raise HybrisError(
-            f"{path} is no access key", str(error), "Remove it: the next start makes another one."
+            f"{path} is not an access key", str(error), "Remove it: the next start makes another one."
         ) from error
     return AccessKey(found.access_key_id, found.secret_access_key)
 

@@ -102,7 +102,7 @@ def _failed() -> S3Error:
 
 
 def _moment(header: str | None) -> float | None:
-    """Seconds since the epoch; None for what is no date, which is ignored."""
+    """Seconds since the epoch; None for what is not a date, which is ignored."""
     try:
         return parsedate_to_datetime(header or "").timestamp()
     except (ValueError, OverflowError):

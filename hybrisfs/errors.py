@@ -147,7 +147,7 @@ def from_wire(kind: str, message: str) -> HybrisError:
 def disk_trouble(error: BaseException) -> str | None:
     """What the disk of this machine refuses, in a few words; None when the error has another cause.
 
-    A full or broken disk is no bug: a background stage logs one line, and tries again.
+    A full or broken disk is not a bug: a background stage logs one line, and tries again.
     """
     if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
         return error.strerror or os.strerror(error.errno)

@@ -86,7 +86,7 @@ class HealthRecord:
         except RecursionError as error:
             raise ValueError("it is nested too deeply") from error
         if not isinstance(record, dict) or record.get("version") != _VERSION:
-            raise ValueError("it is no history, or of another version")
+            raise ValueError("it is not a history, or of another version")
         clouds = record.get("clouds")
         if not isinstance(clouds, dict) or len(clouds) > _MAX_CLOUDS:
             raise ValueError("it names no clouds, or too many")

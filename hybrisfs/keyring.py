@@ -67,7 +67,7 @@ class Standing(Struct, frozen=True):
     granted: Mapping[bytes, int]
     """The epochs that a present member granted, and the lowest clocks of updates in which one did."""
     disowned: Sequence[bytes]
-    """Those that only devices which are no members granted; those to be kept come last."""
+    """Those that only devices that are not members granted; those to be kept come last."""
     left: frozenset[bytes] = frozenset()
     """The devices that somebody wanted to remove and that are members all the same."""
     given: Mapping[bytes, Collection[bytes]] = field(default_factory=dict)
@@ -191,7 +191,7 @@ class KeyRing:
         """Take in epochs, of those known under one id the first; False when there is none new, or no room.
         Epochs with the number 0 seal nothing until a member is seen to have granted them. For epochs that a
         member granted, those of which only a cloud tells make room, which can be had again, and those that
-        only devices granted which are no members any more; with *spare* for all, and these are the latter.
+        only devices granted that are no longer members; with *spare* for all, and these are the latter.
 
         Raises OSError when they cannot be stored; they are not used then.
         """

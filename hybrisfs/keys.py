@@ -189,7 +189,7 @@ class VolumeKeys(Struct, frozen=True):
                 f"the volume's keys cannot be read from {path}", error.strerror or "", advice
             ) from error
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise DamagedError(f"{path} is no key file", str(error), advice) from error
+            raise DamagedError(f"{path} is not a key file", str(error), advice) from error
 
 
 def _check(secrets: dict[str, Any]) -> str:

@@ -28,7 +28,7 @@ def parse_address(text: str) -> Address:
     """HOST:PORT, with brackets around a host of IPv6. Raises UsageError."""
     found = _ADDRESS.fullmatch(text)
     if found is None or int(found[3]) > 65535:
-        raise UsageError(f"{text[:80]!r} is no address", "it is HOST:PORT, as 127.0.0.1:8014")
+        raise UsageError(f"{text[:80]!r} is not an address", "it is HOST:PORT, as 127.0.0.1:8014")
     return Address(found[1] or found[2], int(found[3]))
 
 

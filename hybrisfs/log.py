@@ -265,7 +265,7 @@ class Supersession:
 # A value is true from the moment of the update that wrote it until that of the first update which supersedes
 # it (`hybrisfs.state.moments`). Both follow from the accepted updates alone: devices that have accepted the
 # same ones note the same, in whatever order and batches these came. A value that is overwritten before it is
-# signed is no version: no other device ever sees it.
+# signed is not a version: no other device ever sees it.
 #
 # A removal supersedes a place only. What the removed file held is still the latest value of its content, so
 # it is noted as removed.

@@ -112,7 +112,7 @@ def _require_manager() -> None:
     if not _manager_answers():
         raise HybrisError(
             "systemd does not answer for this user",
-            "there is no systemd here, or this is no login of its own, as after su",
+            "there is no systemd here, or this is not a login of its own, as after su",
             "Log in directly (ssh, machinectl shell), or go without: commands start the daemon themselves.",
         )
 

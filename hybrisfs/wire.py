@@ -69,7 +69,7 @@ class Channel:
     def receive(self) -> Message | None:
         """Return the next message, or None at the end of the conversation.
 
-        Raises `ChannelError` for a broken connection or a line that is no message.
+        Raises `ChannelError` for a broken connection or a line that is not a message.
         """
         scanned = 0
         while (end := self._buffer.find(b"\n", scanned)) < 0:

@@ -42,7 +42,7 @@ class AppLimits(Struct, frozen=True):
     workers: int = 32
     """Requests at a time of users who have logged in."""
     document: int = 1 << 20
-    """Bytes of a body that is no file."""
+    """Bytes of a body that is not a file."""
     wait_seconds: float = 120.0
     """For which a client may neither send nor take anything in the midst of a request."""
 
@@ -191,7 +191,7 @@ class _Conversation:
         return self._gone.is_set()
 
     async def whole_body(self, most: int) -> bytes | None:
-        """A body that is no file; None when it is too large."""
+        """A body that is not a file; None when it is too large."""
         while self._more:
             self._take(await asyncio.wait_for(self._receive(), self._wait))
             if len(self._buffer) > most:

@@ -83,7 +83,7 @@ def _key(path: Path) -> ec.EllipticCurvePrivateKey:
         found = serialization.load_pem_private_key(path.read_bytes(), None)
     except ValueError as error:
         raise HybrisError(
-            f"{path} is no key", str(error), "Remove it: the next start makes another one."
+            f"{path} is not a key", str(error), "Remove it: the next start makes another one."
         ) from error
     if not isinstance(found, ec.EllipticCurvePrivateKey):
         raise HybrisError(

@@ -24,7 +24,7 @@ __all__ = ["Attributes", "Entry", "Folder", "Path", "Root", "Space", "Upload"]
 
 Path: TypeAlias = tuple[str, ...]
 
-# Control characters, halves of surrogates, and what is no character.
+# Control characters, halves of surrogates, and what is not a character.
 _NO_TEXT: Final = re.compile("[\\x00-\\x1f\\ud800-\\udfff\\ufffe\\uffff]")
 _NO_NAME: Final = re.compile(f"[/\\x00]|^{re.escape(TEMPORARY)}")
 _PAST: Final = ".hybrisfs"
@@ -99,7 +99,7 @@ class Folder:
         return status
 
     def entries(self, path: Path) -> list[Entry]:
-        """The files and folders in a folder, without what is in the making, and names that are no text."""
+        """The files and folders in a folder, without what is in the making, and names that are not text."""
         self._check(path)
         found = []
         with self._folder(path) as folder, os.scandir(folder) as listed:

@@ -33,7 +33,7 @@ def host_key(folder: Path) -> HostKey:
     try:
         found = asyncssh.import_private_key(path.read_bytes())
     except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError) as error:
-        raise HybrisError(f"{path} is no key", str(error), advice) from error
+        raise HybrisError(f"{path} is not a key", str(error), advice) from error
     if found.get_algorithm() != _KIND:
         raise HybrisError(f"{path} is another kind of key", "", advice)
     return HostKey(found, found.get_fingerprint("sha256"), is_new)

@@ -29,7 +29,7 @@ class MountedFolder:
         self._volume = volume
         self.names = tuple(name for name in folder.split("/") if name not in ("", "."))
         if ".." in self.names:
-            raise UsageError(f"{quoted(folder)} is no path in the volume", "it has .. in it")
+            raise UsageError(f"{quoted(folder)} is not a path in the volume", "it has .. in it")
         self._mount: _Mount | None = None
 
     @contextmanager

@@ -106,7 +106,7 @@ def _destination(environ: Environ) -> str:
     except (KeyError, ValueError):
         raise DAVError(HTTP_BAD_REQUEST, "Destination is no URL") from None
     if parts.query or parts.fragment or not path.startswith("/"):
-        raise DAVError(HTTP_BAD_REQUEST, "Destination is no path")
+        raise DAVError(HTTP_BAD_REQUEST, "Destination is not a path")
     if parts.scheme or parts.netloc:
         host = parts.netloc.rpartition("@")[2].lower()
         if parts.scheme.lower() != environ["wsgi.url_scheme"] or host != environ["HTTP_HOST"].lower():

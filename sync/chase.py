@@ -109,7 +109,7 @@ class Chase:
             fetch.list_at = now + (self._pause(fetch.listings + 5) if fetch.listings else 0.0)
 
     def forget(self, device: bytes) -> None:
-        """The device is no member any more."""
+        """The device is no longer a member."""
         for target in self._fetches.pop(device, _LogFetch()).targets.values():
             _close(target)
         for fetch in self._fetches.values():

@@ -81,7 +81,7 @@ def is_public_key(public: bytes) -> bool:
 def box_for(public: bytes, message: bytes, seed: bytes) -> bytes:
     """`message` sealed for the device with this Ed25519 public key (libsodium's sealed box, on the X25519 key
     that follows from it): BOX_OVERHEAD bytes longer. The key pair that seals it follows from `seed`, which is
-    BOX_SEED_SIZE random bytes for this message alone. Raises `DecodeError` when it is no key."""
+    BOX_SEED_SIZE random bytes for this message alone. Raises `DecodeError` when it is not a key."""
     sender, secret = crypto_box_seed_keypair(seed)
     try:
         receiver = crypto_sign_ed25519_pk_to_curve25519(public)

@@ -158,7 +158,7 @@ class LogState(LogTree):
         """
         writer = key.device_id
         if not self._members.known(writer):
-            raise NotAMemberError(f"device {writer.hex()} is no member of volume {self._volume.hex()}")
+            raise NotAMemberError(f"device {writer.hex()} is not a member of volume {self._volume.hex()}")
         prev = self.newest(writer) or self._beginning(writer)
         known = prev.dependencies
         update = Update(
@@ -238,7 +238,7 @@ class LogState(LogTree):
         if public is None:
             public = self._members.former_key(header.writer)
             if public is None:
-                return Refused(Reason.NOT_A_MEMBER, f"its writer {header.writer.hex()} is no member")
+                return Refused(Reason.NOT_A_MEMBER, f"its writer {header.writer.hex()} is not a member")
             if not self._is_vouched(header):
                 return Refused(Reason.NOT_VOUCHED, f"its writer {header.writer.hex()} was removed")
         if not verified and not header.verify(public):

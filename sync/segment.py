@@ -152,7 +152,7 @@ def encode_segment(
     the volume's segment keys, `nonce` is 24 random bytes. The object's name is
     `segment_name(writer, SegmentId.of(clock of the first, hash of the last))`. Raises `LimitError` when
     they are too many or too large (MAX_SEGMENT, MAX_SEGMENT_UPDATES, MAX_WRITES), ValueError when they are
-    none, not consecutive or do not follow `previous`, `DecodeError` when one is no update at all.
+    none, not consecutive or do not follow `previous`, `DecodeError` when one is not an update at all.
     """
     headers = [decode_signed_header(update) for update in updates]
     _check_chain(headers, previous)

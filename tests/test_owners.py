@@ -26,7 +26,7 @@ from tests.test_architecture import (
 
 LETTERS = bytes(KINDS)
 IN_SQL = re.compile(rf"x'(?:{'|'.join(f'{letter:02x}' for letter in LETTERS)})'", re.IGNORECASE)
-# What is no letter of a register there.
+# What is not a letter of a register there.
 OTHER_LETTERS = {
     "hybrisfs.daemon.supervisor": "a word that it says",
     "hybrisfs.fuse.session": "a word of a protocol",

@@ -181,7 +181,7 @@ function text(shown, index) {
   const mine = shown.texts?.[index];
   if (!mine) return empty("Looking …");
   if (mine.failure) return empty(mine.failure.message);
-  if (mine.text === null) return empty(`${size(mine.size)} that are no text.`);
+  if (mine.text === null) return empty(`${size(mine.size)} that are not text.`);
   const other = shown.texts[index === 0 ? 1 : 0];
   const lines = differences(mine.text, other?.text ?? null);
   return h(

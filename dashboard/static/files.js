@@ -248,7 +248,7 @@ function preview(app, place) {
       ),
     ),
     text === null
-      ? empty(`${size(bytes)} that are no text.`)
+      ? empty(`${size(bytes)} that are not text.`)
       : h("pre", { class: "text", tabindex: 0 }, text || " "),
     whole || text === null ? null : empty(`Only the beginning of ${size(bytes)} is shown.`),
   );

@@ -98,7 +98,7 @@ class Joining:
     """Taking up an invitation; `run` makes the volume on this device."""
 
     def __init__(self, home: Home, code: str, name: str | None, own_name: str) -> None:
-        """Raises PairingError for what is no code, UsageError when *name* is taken here."""
+        """Raises PairingError for what is not a code, UsageError when *name* is taken here."""
         self._home = home
         self._code = PairingCode.decode(code)
         self._name = name

@@ -211,7 +211,7 @@ class _Clouds:
 
 
 def _kits_of(store: Store, names: Iterable[str]) -> list[KitCopy]:
-    """Raises StoreError when the cloud answers nothing; what is no kit is left out."""
+    """Raises StoreError when the cloud answers nothing; what is not a kit is left out."""
     found = []
     for name in names:
         try:
@@ -219,7 +219,7 @@ def _kits_of(store: Store, names: Iterable[str]) -> list[KitCopy]:
         except MissingError:
             continue
         except DecodeError as error:
-            log.warning("%s: %s is no recovery kit: %s", store.url, name, error)
+            log.warning("%s: %s is not a recovery kit: %s", store.url, name, error)
     return found
 
 

@@ -166,7 +166,7 @@ def encode_parts(parts: Sequence[Part]) -> bytes:
 
 
 def decode_parts(value: bytes) -> list[Part]:
-    """Raises ValueError when it is no list of parts."""
+    """Raises ValueError when it is not a list of parts."""
     try:
         parts = msgspec.msgpack.decode(value, type=list[Part])
     except msgspec.DecodeError as error:

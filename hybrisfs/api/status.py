@@ -244,7 +244,7 @@ class StatusRequest(Request[Status]):
 
     @classmethod
     def answer_from(cls, message: Message) -> Status:
-        """See `Question.answer_from`. The mark of an unusable volume is no tag as msgspec has it."""
+        """See `Question.answer_from`. The mark of an unusable volume is not a tag as msgspec has it."""
         found = msgspec.convert(message, _Undecided)
         return Status(found.daemon, [_volume_from(one) for one in found.volumes])
 

@@ -169,7 +169,7 @@ class ExpectedObjects:
     def look_at_head(self, cloud: int, shipped: int) -> Finding | None:
         """What is wrong with the own head on a cloud; it is stale when it does not lead to clock *shipped*.
 
-        A slow cloud may have an old head for a while, so that this is no lie.
+        A slow cloud may have an old head for a while, so that this is not a lie.
         """
         heads: list[Head] = []
 

@@ -138,7 +138,7 @@ class SharingCommands:
 
 
 def _folders(role: str | None, folders: Sequence[str] | None) -> Sequence[str]:
-    """To what a device in that role is limited; nothing if it is no contributor. Raises UsageError."""
+    """To what a device in that role is limited; nothing if it is not a contributor. Raises UsageError."""
     if folders and role != "contributor":
         raise UsageError("only a contributor is limited to folders", "", "Name the role contributor, too.")
     if role == "contributor" and not folders:

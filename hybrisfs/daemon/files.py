@@ -392,7 +392,7 @@ class DecisionCommands:
         descriptor = os.open(asked.source, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise UsageError(f"{shown(asked.source)} is no regular file")
+                raise UsageError(f"{shown(asked.source)} is not a regular file")
             content = file.read(decisions.LARGEST_COMPARED + 1)
         if len(content) > decisions.LARGEST_COMPARED:
             raise UsageError(

@@ -264,7 +264,7 @@ class _ValueFile:
             failed.callback(self._file.close)
             status = os.fstat(self._file.fileno())
             if not stat.S_ISREG(status.st_mode):
-                raise UsageError(f"{path} is no file")
+                raise UsageError(f"{path} is not a file")
             self.size = status.st_size
             self._check(self.size)
             failed.pop_all()

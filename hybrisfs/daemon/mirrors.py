@@ -116,5 +116,5 @@ def _inside(text: str) -> PurePath:
     """A path within a volume. Raises UsageError."""
     path = PurePath(text.strip("/"))
     if ".." in path.parts or not path.parts:
-        raise UsageError(f"{text!r} is no folder within a volume")
+        raise UsageError(f"{text!r} is not a folder within a volume")
     return path

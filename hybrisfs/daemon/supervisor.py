@@ -335,7 +335,7 @@ def _read(home: Home) -> Life | None:
     """None as well when the machine was started since, or the record is damaged."""
     try:
         life = Life(**json.loads(_path(home).read_bytes()))
-        # What is no number makes a TypeError here.
+        # What is not a number makes a TypeError here.
         sound = life.boot == _boot() and life.started + (life.died or 0.0) + life.quick_deaths > 0
     except (OSError, ValueError, TypeError):
         return None

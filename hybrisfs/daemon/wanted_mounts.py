@@ -63,7 +63,7 @@ class WantedMounts:
             self._write({**self.all(), volume: mount})
 
     def remove(self, volume: str) -> None:
-        """Forget a mount; one that is not recorded is no error. Raises `OSError`."""
+        """Forget a mount; one that is not recorded is not an error. Raises `OSError`."""
         with self._lock:
             mounts = self.all()
             if mounts.pop(volume, None):

@@ -35,7 +35,7 @@ def split(k: int, n: int, sealed: Buffer) -> Sequence[Buffer]:
     size = fragment_length(k, len(sealed))
     view = memoryview(sealed)
     data: list[Buffer] = [view[start : start + size] for start in range(0, k * size, size)]
-    for i in range(len(sealed) // size, k):  # short or empty only when the length is no multiple of k
+    for i in range(len(sealed) // size, k):  # short or empty only when the length is not a multiple of k
         data[i] = bytes(data[i]).ljust(size, b"\0")
     return data + _encoder(k, n).encode(data, range(k, n)) if n > k else data
 

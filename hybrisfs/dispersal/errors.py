@@ -40,8 +40,8 @@ class NewerVersionError(UnreadableHereError):
 
 
 class EarlierVersionError(UnreadableHereError):
-    """The bytes were right once. A cloud that got the next version late returns them too, so this is no lie,
-    even when another cloud has that version."""
+    """The bytes were right once. A cloud that got the next version late returns them too, so this is not a
+    lie, even when another cloud has that version."""
 
 
 class _PerCloudError(DispersalError):

@@ -57,7 +57,7 @@ _LIMITS: Final = {
 
 
 def examine_roles(home: Home, volumes: Iterable[str]) -> Iterator[Finding]:
-    """One finding for each of these volumes of which this device is no full member: programs cannot save
+    """One finding for each of these volumes of which this device is not a full member: programs cannot save
     there, or not everywhere. Their databases are looked at as they are on the disk; what is wrong with these
     is for others to tell."""
     for name in volumes:

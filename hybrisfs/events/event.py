@@ -57,12 +57,12 @@ def to_line(event: Event) -> bytes:
 
 
 def from_line(line: bytes) -> Event:
-    """Raises ValueError when it is no event."""
+    """Raises ValueError when it is not an event."""
     if len(line) > MAX_LINE:
         raise ValueError("it is too long")
     fields = json.loads(line)
     if not isinstance(fields, dict) or fields.get("version") != _VERSION:
-        raise ValueError("it is no event of this version")
+        raise ValueError("it is not an event of this version")
     number, time, kind = fields.get("number"), fields.get("time"), fields.get("kind")
     topic, text = fields.get("topic"), fields.get("text")
     if not isinstance(number, int) or isinstance(number, bool) or not 0 < number < _MAX_NUMBER:

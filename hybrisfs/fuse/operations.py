@@ -76,7 +76,7 @@ class Operations:
         _missing()
 
     def unlink(self, request: Request, parent: int, name: bytes) -> Later | None:
-        """Remove a name of something that is no directory. Its inode lives until it is forgotten."""
+        """Remove a name of something that is not a directory. Its inode lives until it is forgotten."""
         _missing()
 
     def rmdir(self, request: Request, parent: int, name: bytes) -> Later | None:
@@ -113,7 +113,7 @@ class Operations:
         self, request: Request, ino: int, fh: int, offset: int, data: memoryview, kill: bool
     ) -> int | Later:
         """Write, answer how many bytes. `data` is libfuse's own buffer: copy what must outlive the handler (a
-        slice is no copy). A use after the handler has returned raises ValueError.
+        slice is not a copy). A use after the handler has returned raises ValueError.
         FUSE_CAP_HANDLE_KILLPRIV_V2 brings `kill`: clear the set-user-id bit, and the set-group-id bit where
         the group may execute the file.
         """

@@ -48,7 +48,7 @@ class MountedSession:
 
     The process must not touch its own mount in a thread that holds a lock a handler needs. One of these is
     the interpreter's, which is held while a process starts, until that has closed its descriptors. No signal
-    handler is installed. The main thread is no place for `run`: there Ctrl-C would only fail a request.
+    handler is installed. The main thread is not a place for `run`: there Ctrl-C would only fail a request.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class MountedSession:
 
         This and the other notify_* may wait for a handler to return: call them from any thread, but never
         from a handler nor with a lock that a handler takes. What the kernel does not know needs no notice:
-        that is no error. Raises FuseError when the connection is gone.
+        that is not an error. Raises FuseError when the connection is gone.
         """
         self._notify(self._library.waiting.fuse_lowlevel_notify_inval_inode, ino, offset, length)
 

@@ -106,7 +106,7 @@ class Metadata(NamedTuple):
         try:
             key = reader.blob(MAX_KEY).decode()
         except UnicodeDecodeError as error:
-            raise DecodeError("a key that is no text") from error
+            raise DecodeError("a key that is not text") from error
         kind = reader.u8()
         if kind not in (_DELETED, _HERE, _SHARED):
             raise DecodeError(f"a value of unknown kind {kind}")

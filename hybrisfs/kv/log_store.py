@@ -92,7 +92,7 @@ class LogStore:
 
     def catch_up(self, session: str, patience: float) -> None:
         """Wait until this device has seen all that another one had when it gave out a session, so many
-        seconds. Raises UsageError when that is no session, HybrisError when the time is over.
+        seconds. Raises UsageError when that is not a session, HybrisError when the time is over.
 
         A program that goes from device to device with it reads its own writes, and nothing older than it has
         read (Terry et al., Session Guarantees). When a device forks, what it had in the session is never
@@ -101,7 +101,7 @@ class LogStore:
         try:
             wanted = VersionVector.decode(b64decode(session, altchars=b"-_", validate=True))
         except (ValueError, DecodeError) as error:
-            raise UsageError("that is no session", "", "hybrisfs kv session shows one.") from error
+            raise UsageError("that is not a session", "", "hybrisfs kv session shows one.") from error
 
         def has_seen() -> bool:
             with self._fs.state.transaction() as tx:

@@ -100,7 +100,7 @@ class Timestamp(NamedTuple):
         """Raises UsageError."""
         found = _TAG.fullmatch(tag)
         if found is None:
-            raise UsageError(f"{tag[:80]!r} is no tag", "a tag is what kv put and kv list --json show")
+            raise UsageError(f"{tag[:80]!r} is not a tag", "a tag is what kv put and kv list --json show")
         return Timestamp(int(found[1]), int(found[2]))
 
 
@@ -388,4 +388,4 @@ def _utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise UsageError(f"{text[:80]!r} is no valid text") from None
+        raise UsageError(f"{text[:80]!r} is not valid text") from None

@@ -109,7 +109,7 @@ class NameSealer:
                 "Upgrade HybrisFS on this machine.",
             )
         if sealed[0] != _FORMAT or not 0 <= len(sealed) - _HEAD - _TAG_SIZE <= _MOST_CONTENT:
-            raise _damaged(key, "it is no sealed value")
+            raise _damaged(key, "it is not a sealed value")
         epoch = sealed[1 : 1 + EPOCH_SIZE]
         found = self._epochs.find(epoch)
         if found is None:

@@ -75,7 +75,7 @@ class Member(Struct, frozen=True):
         try:
             member = Member(public, name.decode(), state == _REMOVED, state == _RESERVE)
         except UnicodeDecodeError as error:
-            raise DecodeError("the name of a device is no text") from error
+            raise DecodeError("the name of a device is not text") from error
         if not member.name.isprintable():
             raise DecodeError("the name of a device cannot be shown")
         if not is_device_key(public):

@@ -201,7 +201,7 @@ def _check_attr(allowed: int | None, attr: Attr) -> None:
 def _content(key: bytes, value: bytes) -> None:
     Content.decode(value)
     if kind_of(key[ID]) not in _WITH_CONTENT:
-        raise DecodeError("content of a node that is no file")
+        raise DecodeError("content of a node that is not a file")
 
 
 def _kit(_: bytes, value: bytes) -> None:

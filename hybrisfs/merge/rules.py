@@ -120,7 +120,7 @@ def decode_place(value: Value) -> Place | None:
 
 
 def standing_place(values: Iterable[Value]) -> tuple[Stamp, Place] | None:
-    """The place of a node among concurrent ones: the highest that is no removal, else the highest removal."""
+    """The place of a node among concurrent ones: the highest but for removals, else the highest removal."""
     found = [(value.stamp, place) for value in values if (place := decode_place(value)) is not None]
     return max(found, key=lambda one: (not one[1].removed, one[0]), default=None)
 

@@ -164,7 +164,7 @@ class Signer:
         rights = self.rights(tx)
 
         def counts(key: bytes, value: bytes | None) -> bool:
-            write = self._completed(tx, key, value, True)  # what is no directory has not been moved from one
+            write = self._completed(tx, key, value, True)  # only directories have been moved from one
             return write is None or self._may_write(tx, rights, *write)
 
         return counts

@@ -13,8 +13,8 @@ branch     16 B   }
 value      blob   }
 =========  ===========================================================================================
 
-Of each node that has a place which is no removal: these places, by their keys, then attributes and content;
-of the root its attributes. Removed nodes do not count: no view shows them.
+Of each node that has a place which is not a removal: these places, by their keys, then attributes and
+content; of the root its attributes. Removed nodes do not count: no view shows them.
 """
 
 from __future__ import annotations

@@ -218,7 +218,7 @@ class VolumeSide:
 
     def read_back(self, path: bytes, stored: Seen) -> Seen:
         """What is at *path* now, where *stored* was put, with its content. Raises ChangedError when it
-        has changed since; that the volume has signed it is no change."""
+        has changed since; that the volume has signed it is not a change."""
         with ExitStack() as stack:
             with self._fs.state.transaction() as tx:
                 inode = self._find(tx, path)

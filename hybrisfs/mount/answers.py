@@ -153,7 +153,7 @@ def sized(value: bytes, size: int) -> bytes | int:
 # -- extended attributes as the kernel asks for them ----------------------------------------------------
 # The kernel checks which users may see or change them (xattr(7)), but for two things: it shows the names of
 # `trusted` ones to nobody but root only when it gets none to others, and it leaves it to us that a user who
-# sets an access control list cannot make set-group-id programs of groups of which the user is no member.
+# sets an access control list cannot make set-group-id programs of groups of which the user is not a member.
 
 
 class ExtendedAttributes:

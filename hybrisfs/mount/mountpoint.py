@@ -77,7 +77,7 @@ def _used(process: Path) -> Iterator[str]:
     """Paths, as this process would name them; those of deleted files end in " (deleted)"."""
     for name in ("cwd", "root", "exe"):
         try:
-            yield os.readlink(process / name)  # noqa: PTH115 - a Path would lose what is no path
+            yield os.readlink(process / name)  # noqa: PTH115 - a Path would lose what is not a path
         except FileNotFoundError:  # a thread of the kernel
             continue
     for descriptor in (process / "fd").iterdir():

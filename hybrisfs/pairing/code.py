@@ -87,21 +87,21 @@ class PairingCode:
     def decode(text: str) -> PairingCode:
         """Read a code as it was typed or pasted. Raises `CodeError`."""
         if len(text) > 2 * _MAX_CODE:
-            raise CodeError("this is no pairing code", "it is far too long", _PASTE)
+            raise CodeError("this is not a pairing code", "it is far too long", _PASTE)
         code = "".join(text.split()).lower()
         if not code.startswith(_PREFIX):
             if re.match(r"hfs\d+-", code):
                 raise CodeError("this code is of another version", "", "Update HybrisFS on both devices.")
-            raise CodeError("this is no pairing code", f"a code begins with {_PREFIX}", _PASTE)
+            raise CodeError("this is not a pairing code", f"a code begins with {_PREFIX}", _PASTE)
         if len(code) > _MAX_CODE:
-            raise CodeError("this is no pairing code", f"it is longer than {_MAX_CODE} characters", _PASTE)
+            raise CodeError("this is not a pairing code", f"it is longer than {_MAX_CODE} characters", _PASTE)
         body = _without_checksum(code.removeprefix(_PREFIX))
         try:
             reader = Reader(body)
             secret, expires = reader.raw(SECRET_SIZE), reader.varint(_MAX_TIME)
             clouds, addresses = _read_places(Reader(_inflate(reader.raw(reader.remaining))))
         except (ValueError, zlib.error) as error:
-            raise CodeError("this is no pairing code", str(error), _PASTE) from error
+            raise CodeError("this is not a pairing code", str(error), _PASTE) from error
         return PairingCode(secret, expires, clouds, addresses)
 
 

@@ -18,7 +18,7 @@ class PairingError(HybrisError):
 
 
 class CodeError(PairingError):
-    """The text is no code, is mistyped, or was made by another version."""
+    """The text is not a code, is mistyped, or was made by another version."""
 
 
 class StrangeMessageError(PairingError):

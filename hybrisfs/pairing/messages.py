@@ -10,7 +10,7 @@
                clouds: varint, each number u8, name, url, u8: 1 when credentials follow, as a blob
                members: varint, each 32 (Ed25519)
                former members: varint, each 32 (Ed25519)
-               u8 = 1 when the new device is no full member, else nothing
+               u8 = 1 when the new device is not a full member, else nothing
                signature 64 by the inviter's device
     reject     reason u8
     done       nothing
@@ -99,7 +99,7 @@ class Grant(Struct, frozen=True):
     former: tuple[bytes, ...] = ()
     """Those of devices that were removed; the log holds what they wrote before."""
     reader: bool = False
-    """Whether the new device is no full member: it only reads until the log tells what it may do."""
+    """Whether the new device is not a full member: it only reads until the log tells what it may do."""
 
     def encode(self) -> bytes:
         """The record without the signature. Raises ValueError when no reader would accept it."""
@@ -205,7 +205,7 @@ def check_device_name(name: str) -> str:
     """Return `name`; raise `UsageError` unless it can be shown and is short enough."""
     if not name.strip() or not name.isprintable() or len(name.encode()) > _MAX_NAME:
         raise UsageError(
-            f"{name!r} is no name for a device", f"it needs 1 to {_MAX_NAME} bytes that can be shown"
+            f"{name!r} is not a name for a device", f"it needs 1 to {_MAX_NAME} bytes that can be shown"
         )
     return name
 

@@ -186,7 +186,7 @@ class Inviter(_Machine):
         """The other device is a member: the message with the keys."""
         self._require(State.CONFIRMED)
         if self._self.public not in grant.members:
-            raise ValueError("the inviter is no member of what it grants")
+            raise ValueError("the inviter is not a member of what it grants")
         record = grant.encode()
         signature = self._sign(_INVITER_MAGIC, self._handshake.after(record))
         message = self._handshake.seal(Kind.GRANT, record + signature)

@@ -104,7 +104,7 @@ def piece_names(parcel: bytes, size: int) -> list[str]:
 
 
 def id_in(name: str) -> bytes | None:
-    """The parcel to which an object belongs by its name; None when it is no object of one."""
+    """The parcel to which an object belongs by its name; None when it is not an object of one."""
     found = _NAME.fullmatch(name)
     return None if found is None else bytes.fromhex(found[1])
 

@@ -17,11 +17,11 @@ class ChannelError(PeerError):
 
 
 class StrangerError(PeerError):
-    """The other side is no member of the volume."""
+    """The other side is not a member of the volume."""
 
 
 class FrameError(PeerError, ValueError):
-    """What the other side sent is no well-formed frame, or none that may come now."""
+    """What the other side sent is not a well-formed frame, or none that may come now."""
 
 
 class ListenError(HybrisError):

@@ -77,7 +77,7 @@ class Parting(enum.IntEnum):
     DUPLICATE = 1
     """Another link between the same two devices stays."""
     REMOVED = 2
-    """The other side is no member any more."""
+    """The other side is no longer a member."""
     BROKEN = 3
     """The other side broke the protocol."""
     FAILED = 4
@@ -249,7 +249,7 @@ def _read(reader: Reader) -> Frame:
 
 def _flag(value: int) -> bool:
     if value > 1:
-        raise DecodeError(f"{value} is no flag")
+        raise DecodeError(f"{value} is not a flag")
     return bool(value)
 
 

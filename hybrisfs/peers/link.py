@@ -48,7 +48,7 @@ _TOGETHER: Final = 128 << 10  # bytes of small chunks that are sent at once
 _PARTINGS: Final = {
     Parting.CLOSING: "the other device closed the volume",
     Parting.DUPLICATE: "the other device keeps another link",
-    Parting.REMOVED: "this device is no member any more, says the other",
+    Parting.REMOVED: "this device is no longer a member, says the other",
     Parting.BROKEN: "the other device does not understand this one",
     Parting.FAILED: "something failed on the other device",
 }

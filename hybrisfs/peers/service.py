@@ -132,7 +132,7 @@ class PeerService:
             self._members = members
         for link in self._links.all():
             if link.device_id not in members:
-                link.close(Parting.REMOVED, "the device is no member any more")
+                link.close(Parting.REMOVED, "the device is no longer a member")
         self._connector.keep_members(frozenset(members))
         self._connector.hurry()
         if self._discovery is not None:

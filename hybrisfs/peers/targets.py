@@ -65,7 +65,7 @@ class Targets:
                 del self._targets[address]
 
     def keep_members(self, members: Collection[bytes]) -> None:
-        """Forget what belongs to devices that are no members, but for the user's addresses."""
+        """Forget what belongs to devices that are not members, but for the user's addresses."""
         for address, target in list(self._targets.items()):
             if target.device is not None and target.device not in members:
                 if target.configured:

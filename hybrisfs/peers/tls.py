@@ -88,7 +88,7 @@ class TlsIdentity:
         key = public.public_bytes(Encoding.Raw, PublicFormat.Raw)
         device = device_id_of(key)
         if members.public_key(device) != key:
-            raise StrangerError(f"device {device.hex()} is no member of this volume")
+            raise StrangerError(f"device {device.hex()} is not a member of this volume")
         return device
 
 

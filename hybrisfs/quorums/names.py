@@ -347,7 +347,7 @@ def _encode(data: bytes) -> str:
 
 
 def _decode(text: str) -> bytes:
-    """Empty for what is no record. Python reads numbers of base 32 with these very digits."""
+    """Empty for what is not a record. Python reads numbers of base 32 with these very digits."""
     padding = len(text) * 5 % 8
     if len(text) > _MOST_DIGITS or _DIGITS.fullmatch(text) is None or padding > 4:
         return b""

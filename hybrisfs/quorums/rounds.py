@@ -73,7 +73,7 @@ class Answer(Struct, frozen=True):
     names: tuple[str, ...] = ()
     data: bytes = b""
     fault: FindingKind | None = None
-    """Only in rounds of `ask_all`: the kind of failure, if this is no answer, and ..."""
+    """Only in rounds of `ask_all`: the kind of failure, if this is not an answer, and ..."""
     reason: str = ""
     """... the reason, for people."""
 

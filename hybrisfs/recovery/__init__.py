@@ -1,7 +1,8 @@
 """Recovery: a passphrase and the accounts are enough when all devices of a volume are lost.
 
-A *recovery kit* is the key of a device that is no machine: a member in reserve (`hybrisfs.members.members`).
-The kit is an object on every cloud; its contents open with the reserve's key, and that with the passphrase:
+A *recovery kit* is the key of a device that is not a machine: a member in reserve
+(`hybrisfs.members.members`). The kit is an object on every cloud; its contents open with the reserve's key,
+and that with the passphrase:
 
     passphrase --Argon2id--> sealed key: seed of the reserve's key, voucher      (`sealed_key`)
     reserve's key ---------> contents: keys of all epochs, clouds, members       (`kit`)

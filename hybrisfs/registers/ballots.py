@@ -198,7 +198,7 @@ class Book:
         ballots: Mapping[bytes, Iterable[bytes | None]],
         readers: Collection[bytes] = (),
     ) -> None:
-        """*proposals* and *ballots*: values by device. A device that is no member any more, or one of the
+        """*proposals* and *ballots*: values by device. A device that is no longer a member, or one of the
         *readers*, may have begun to delete what it had proposed, but no member answers that."""
         self.members = members
         self.proposed: list[Listed] = []

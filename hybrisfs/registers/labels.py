@@ -69,7 +69,7 @@ def check_label(key: bytes, value: bytes) -> None:
     except UnicodeDecodeError:
         unfit = True
     if unfit:
-        raise DecodeError("a word that is no label")
+        raise DecodeError("a word that is not a label")
     if value not in (ADDED, TAKEN_AWAY):
         raise DecodeError("neither a label nor none")
 

@@ -156,7 +156,7 @@ def beginning(parent: bytes, name: bytes) -> bytes:
 
 
 def beginning_of(value: bytes) -> bytes:
-    """How the values begin that name the same place as *value*; some part of one that is no place."""
+    """How the values begin that name the same place as *value*; some part of one that is not a place."""
     if len(value) <= _NODE_ID:
         return value
     start, length = _NODE_ID + 1, value[_NODE_ID]

@@ -165,7 +165,7 @@ class VolumeConfig(Struct, frozen=True):
             raise DamagedError(f"cannot read {path}", error.strerror or str(error)) from error
         except (ValueError, RecursionError, UsageError, msgspec.ValidationError) as error:
             raise DamagedError(
-                f"{path} is no volume configuration", _in_words(str(error)), "Mend or restore it."
+                f"{path} is not a volume configuration", _in_words(str(error)), "Mend or restore it."
             ) from error
 
     def edited(self, entries: Mapping[str, Any]) -> VolumeConfig:

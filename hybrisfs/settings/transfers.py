@@ -77,7 +77,7 @@ def parse_timetable(text: str) -> Timetable:
     for word in words:
         match = _STEP.fullmatch(word.lower())
         if match is None or int(match[2]) > 23 or int(match[3]) > 59:
-            raise UsageError(f"{word!r} is no step of a timetable", "", _HELP)
+            raise UsageError(f"{word!r} is not a step of a timetable", "", _HELP)
         days = range(7) if match[1] is None else [_parse_day(match[1])]
         for day in days:
             minute = day * _DAY + int(match[2]) * 60 + int(match[3])
@@ -95,7 +95,9 @@ def _minute(now: datetime) -> int:
 
 def _parse_day(name: str) -> int:
     if name[:3] not in _DAYS:
-        raise UsageError(f"{name!r} is no day of the week", "", "They are Mon, Tue, Wed, Thu, Fri, Sat, Sun.")
+        raise UsageError(
+            f"{name!r} is not a day of the week", "", "They are Mon, Tue, Wed, Thu, Fri, Sat, Sun."
+        )
     return _DAYS.index(name[:3])
 
 
@@ -104,7 +106,7 @@ def _parse_rate(text: str) -> int | None:
         return None
     match = _RATE.fullmatch(text.lower())
     if match is None:
-        raise UsageError(f"{text!r} is no rate", "", _HELP)
+        raise UsageError(f"{text!r} is not a rate", "", _HELP)
     rate = int(float(match[1]) * _UNITS[match[2]])
     if rate < _LEAST:
         raise UsageError(f"{text!r} is less than {_LEAST >> 10}k", "", "hybrisfs pause stops all transfers.")

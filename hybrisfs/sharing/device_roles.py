@@ -148,7 +148,7 @@ class SharedFolders:
         if folder is None:
             raise UsageError(f"there is no folder {shown(path)} in the volume")
         if not folder.is_directory:
-            raise UsageError(f"{shown(path)} is no folder")
+            raise UsageError(f"{shown(path)} is not a folder")
         if folder.ino == ROOT_INO:
             raise UsageError(
                 "nobody can be limited to the whole volume", "", "hybrisfs device role NAME full does that."

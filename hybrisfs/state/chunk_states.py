@@ -136,7 +136,7 @@ MOVES: Final[Mapping[ChunkState, Mapping[str, set[ChunkState]]]] = {
         "packed_elsewhere": {SET_ASIDE},  # no claim is believed once the clouds have lost it
         "rely_on_spare": {CACHED},
         "take_back": {SET_ASIDE, CACHED},  # its pack is there after all; and it has been read there
-        "end_pack": {SET_ASIDE, UNPLACED},  # the lost pack is no place to look any more
+        "end_pack": {SET_ASIDE, UNPLACED},  # the lost pack is not a place to look any more
         "drop_unwanted": {SET_ASIDE, LOST},
         "damaged": {LOST},
     },

@@ -432,7 +432,7 @@ def _in_blocks(size: int, block: int) -> int:
 
 
 def _data_within(descriptor: int, start: int, end: int) -> int:
-    """Bytes of a range of whole blocks that are no holes. What a file takes of the disk is no measure of
+    """Bytes of a range of whole blocks that are no holes. What a file takes of the disk is not a measure of
     that: the blocks in which ext4 keeps where the others are come and go with the holes."""
     total = 0
     with contextlib.suppress(OSError):  # ENXIO: there is no data from there on

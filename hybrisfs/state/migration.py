@@ -272,7 +272,7 @@ def _add_pieces(connection: sqlite3.Connection, _: _Given) -> bool:
 
 
 def _add_skips(connection: sqlite3.Connection, _: _Given) -> bool:
-    """To the program before, a content with parts was no content: the file was empty."""
+    """To the program before, a content with parts was none: the file was empty."""
     connection.execute("ALTER TABLE file_chunk ADD COLUMN skip INTEGER NOT NULL DEFAULT 0")
     rows = connection.execute(
         f"SELECT n.ino, r.value FROM node n JOIN register r ON r.key = {CONTENT.sql_key('n.id')} "

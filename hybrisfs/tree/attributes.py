@@ -1,6 +1,6 @@
 """Attributes of nodes: mode, owner, times, extended attributes.
 
-`user.hybrisfs.labels` is no extended attribute of the node's attributes: its value is the node's labels
+`user.hybrisfs.labels` is not an extended attribute of the node's attributes: its value is the node's labels
 (`hybrisfs.tree.facets`). The kernel allows it on regular files and directories only, so that it is listed of
 these.
 """
@@ -126,7 +126,7 @@ class Attributes:
         return tx.nodes.xattr_names(inode.ino) if inode.xattrs else []
 
     def set_xattr(self, tx: Transaction, inode: Inode, name: bytes, value: bytes, flags: int) -> None:
-        """Set one that is no access control list."""
+        """Set one that is not an access control list."""
         _check_name(name)
         if name == LABELS_XATTR:
             _require_allowed(flags, exists=bool(self._labels.of(tx, inode)))
@@ -182,8 +182,8 @@ class Attributes:
     ) -> None:
         """Set the access control list, with which the mode changes, or a directory's default one.
 
-        Unless *keeps_set_group_id* the file is no set-group-id program any more: as with chmod, a user that
-        is not in its group cannot make it one. Raises OSError, EINVAL for what is no valid list.
+        Unless *keeps_set_group_id* the file is no longer a set-group-id program: as with chmod, a user that
+        is not in its group cannot make it one. Raises OSError, EINVAL for what is not a valid list.
         """
         try:
             wanted = Acl.decode(value)

@@ -365,7 +365,7 @@ class ReceivedContent:
     def lacking(self, tx: Transaction, inode: Inode) -> Missing | None:
         """The chunks needed before the file can be read or changed; None when it can be now.
 
-        Raises NoListError (EIO) when what they hold is no list of chunks, and OSError.
+        Raises NoListError (EIO) when what they hold is not a list of chunks, and OSError.
         """
         value = self.unlisted(tx, inode)
         if value is None:

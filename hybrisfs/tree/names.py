@@ -125,7 +125,7 @@ class Names:
         return self._inodes.create(tx, mode, uid, gid, rdev, target, self._borders.inside(tx, directory.id))
 
     def link(self, tx: Transaction, ino: int, parent: int, name: bytes) -> Inode:
-        """A further name of a node that is no directory, or the first one of a file made without."""
+        """A further name of a node that is not a directory, or the first one of a file made without."""
         inode = self.inode(tx, ino)
         directory = self._require_living_directory(tx, parent)
         _check_name(name)

@@ -235,7 +235,7 @@ def _writes(db: Snapshot, roles: Roles, branch: bytes | None, clock: int) -> dic
 
 
 def count_without_bytes(db: Snapshot) -> int:
-    """How many versions cannot be read any more. That is no error: either they were overwritten before a
+    """How many versions cannot be read any more. That is not an error: either they were overwritten before a
     cloud had them and given up to make room, or a log that was read again names versions that were dropped
     long ago."""
     return sum(

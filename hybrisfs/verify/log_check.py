@@ -137,7 +137,7 @@ class LogCheck:
             return f"it belongs to volume {header.volume.hex()}"
         public = self._public_keys.get(header.writer)
         if public is None:
-            return "its writer is no member"
+            return "its writer is not a member"
         if not header.verify(public):
             return "its signature is wrong"
         if (header.writer, header.clock, header.hash) != (row.device, row.clock, row.hash):

@@ -180,8 +180,8 @@ class VersionBrowser:
                     del self._known[ino]
 
     def _tree(self, spelling: bytes) -> VersionEntry | None:
-        """The root of the tree at a moment; None for a text that is no moment, for the future, and for a time
-        before the history known here."""
+        """The root of the tree at a moment; None for a text that is not a moment, for the future, and for a
+        time before the history known here."""
         moment = parse_moment(spelling.decode("ascii", "replace"))
         now = self._time_ns()
         if moment is None or moment > now:

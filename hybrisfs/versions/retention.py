@@ -138,7 +138,7 @@ def _parse_span(text: str, value: str) -> int:
     found = _SPAN.fullmatch(value)
     if found is None or (length := int(found[1]) * _UNITS[found[2]]) > _MOST_NS:
         raise _wrong(
-            text, f"{value!r} is no span of time like 36h, 7d, 4w, 6m or 1y, of a hundred years at most"
+            text, f"{value!r} is not a span of time like 36h, 7d, 4w, 6m or 1y, of a hundred years at most"
         )
     return length
 
@@ -146,7 +146,7 @@ def _parse_span(text: str, value: str) -> int:
 def _parse_room(text: str, value: str) -> int:
     found = _ROOM.fullmatch(value.lower())
     if found is None:
-        raise _wrong(text, f"{value!r} is no number of bytes like 500M or 20G")
+        raise _wrong(text, f"{value!r} is not a number of bytes like 500M or 20G")
     return int(found[1]) * _SIZES[found[2]]
 
 

@@ -224,7 +224,7 @@ _SECOND_NS: Final = 1_000_000_000
 
 
 def parse_moment(text: str) -> int | None:
-    """Nanoseconds since the epoch; None when it is no moment."""
+    """Nanoseconds since the epoch; None when it is not a moment."""
     found = _FORM.fullmatch(text)
     if found is None:
         return None

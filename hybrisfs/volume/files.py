@@ -227,7 +227,7 @@ class Browsing:
         with self._fs.state.transaction() as tx:
             inode = self._locate(tx, path)
             if not inode.is_directory:
-                raise UsageError(f"{shown(str(path))} is no folder")
+                raise UsageError(f"{shown(str(path))} is not a folder")
             self._fs.flush(tx)
             names = names_in_folder(tx, inode.ino, os.fsencode(after), limit + 1)
             entries = [self._described(tx, *one) for one in names[:limit]]
@@ -285,7 +285,7 @@ class Browsing:
     def _file(self, tx: Transaction, path: PurePath) -> Inode:
         inode = self._locate(tx, path)
         if not inode.is_file:
-            raise UsageError(f"{shown(str(path))} is no regular file")
+            raise UsageError(f"{shown(str(path))} is not a regular file")
         return inode
 
     def _locate(self, tx: Transaction, path: PurePath) -> Inode:
@@ -366,4 +366,4 @@ def _parsed(word: str) -> str:
     try:
         return parse_label(word)
     except ValueError as error:
-        raise UsageError(f"{shown(word)} is no label", str(error)) from None
+        raise UsageError(f"{shown(word)} is not a label", str(error)) from None

@@ -200,7 +200,7 @@ class Versions:
             if at is not None:
                 node = self._then(db, path, at)
                 if not stat.S_ISREG(node.attr.mode):
-                    raise UsageError(f"{shown(path)} was no file then")
+                    raise UsageError(f"{shown(path)} was not a file then")
                 content = node.content
             else:
                 content = self._chosen(db, path, number).content
@@ -272,7 +272,7 @@ def _moment(text: str) -> int:
     moment = parse_moment(text)
     if moment is None:
         raise UsageError(
-            f"{text!r} is no moment", "", "For example 2026-11-20, 2026-11-20T18:00 or 2026-11-20T17:00Z."
+            f"{text!r} is not a moment", "", "For example 2026-11-20, 2026-11-20T18:00 or 2026-11-20T17:00Z."
         )
     return moment
 

@@ -134,7 +134,7 @@ class Volume(Opened):
         self, *, lifetime: float, with_credentials: bool, reader: bool = False, folders: Sequence[str] = ()
     ) -> Invitation:
         """An invitation for one device, valid for *lifetime* seconds; as a *reader*, or as a contributor to
-        *folders*. Raises UsageError, and HybrisError when this device is no full member itself."""
+        *folders*. Raises UsageError, and HybrisError when this device is not a full member itself."""
         from hybrisfs.admit.invitation import Invitation  # pairing takes long to import
 
         sharing = self.sharing

@@ -393,8 +393,8 @@ class RelayMachine:
         return author == tx.updates.device
 
     def _paths(self, tx: RelayRows) -> Iterator[Path]:
-        """The paths to the newest updates of all devices, except our own chain; none when this device is no
-        member. A suspended device goes on relaying: it may be the only one that has received the
+        """The paths to the newest updates of all devices, except our own chain; none when this device is
+        not a member. A suspended device goes on relaying: it may be the only one that has received the
         accusation."""
         members, chain = tx.updates.members, tx.updates.own_tip()
         if tx.updates.device not in members and not tx.is_suspended():

@@ -295,7 +295,7 @@ def test_a_service_that_lists_what_was_destroyed_for_ever_ends_nothing() -> None
 
 
 def test_the_marker_of_a_page_is_the_services_own_affair() -> None:
-    """MinIO's is no name."""
+    """MinIO's is not a name."""
 
     def paged(request: Request) -> Answer:
         second = (

@@ -74,7 +74,7 @@ def test_a_time_that_is_none(photos: FakeVolume, run: Run, time: str) -> None:
 
 
 def test_what_was_typed_wrongly_is_named(photos: FakeVolume, run: Run) -> None:
-    assert "'amber' is no time: write 30d, 8w, 1y or off" in run("cloud", "retain", "30d", "amber").stderr
+    assert "'amber' is not a time: write 30d, 8w, 1y or off" in run("cloud", "retain", "30d", "amber").stderr
 
 
 def test_a_try_says_how_a_cloud_is_made_to_keep_things(photos: FakeVolume, run: Run) -> None:

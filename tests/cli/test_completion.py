@@ -102,7 +102,7 @@ def test_fish_takes_names_with_commas_whole(locked: None, photos: FakeVolume, ho
 
 @pytest.mark.parametrize("command", ["drop", "migrate", "list"])
 def test_containers(locked: None, photos: FakeVolume, command: str, tmp_path: Path) -> None:
-    assert completed(f"hybrisfs kv {command} photos {CONTAINER[:1]}") == [], "an error is no completion"
+    assert completed(f"hybrisfs kv {command} photos {CONTAINER[:1]}") == [], "an error is not a completion"
     with Rig(tmp_path) as rig:
         photos.key_values = Stored(rig)
         assert completed(f"hybrisfs kv {command} photos {CONTAINER[:1]}") == [f"plain,{CONTAINER}"]

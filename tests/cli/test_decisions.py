@@ -104,8 +104,8 @@ def test_a_deletion_is_decided(
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["device", "join", "hfs1-typo"], "is no code"),
-        (["device", "rename", "nobody", "x"], "is no device of this volume"),
+        (["device", "join", "hfs1-typo"], "is not a code"),
+        (["device", "rename", "nobody", "x"], "is not a device of this volume"),
         (["conflicts", "keep", "plain.txt"], "there is no conflict at plain.txt"),
         (["conflicts", "keep-all", "plain.txt"], "there is no conflict at plain.txt"),
         (["conflicts", "merge", "plain.txt"], "there is no conflict at plain.txt"),

@@ -344,7 +344,7 @@ def test_what_is_no_text_does_not_get_to_a_terminal(rig: Rig, home: Home, value:
     rig.put("binary", value)
     refused, shown = on_a_screen(home, "kv", "get", "photos", f"{CONTAINER}/binary")
     assert shown == b""
-    assert refused.returncode == 2 and "the value is no plain text" in refused.stderr
+    assert refused.returncode == 2 and "the value is not plain text" in refused.stderr
 
 
 def test_plain_text_gets_to_a_terminal(rig: Rig, home: Home) -> None:

@@ -140,7 +140,7 @@ def test_a_kit_is_removed(photos: FakeVolume, run: Run) -> None:
     facts = json.loads(run("recovery", "remove", KIT, "--json").stdout)
     assert facts == {"name": "photos", "kit": KIT, "left": ["cloud-1"]}
     done = run("recovery", "remove", "f")
-    assert done.exit_code == 2 and "no recovery kit" in done.stderr
+    assert done.exit_code == 2 and "not a recovery kit" in done.stderr
 
 
 # -- recover -------------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ def test_the_key_is_made_once(rig: Rig, run: Run, home: Home) -> None:
     [path] = (home.config / "s3-keys").iterdir()
     path.write_text('{"access_key_id": "short"}')
     damaged = run("serve", "s3", "photos", "--show-keys")
-    assert (damaged.exit_code, "is no access key" in damaged.stderr) == (1, True)
+    assert (damaged.exit_code, "is not an access key" in damaged.stderr) == (1, True)
     path.unlink()
     assert json.loads(run("serve", "s3", "photos", "--show-keys", "--json").stdout) != first
 

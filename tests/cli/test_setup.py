@@ -99,7 +99,7 @@ def test_it_asks_again_for_what_will_not_do(
     volumes.secrets.clear()
     done = answering(
         "photos",  # is taken
-        "a/b",  # is no name
+        "a/b",  # is not a name
         "work",
         str(tmp_path / "full"),  # is not empty
         str(tmp_path / "Work"),

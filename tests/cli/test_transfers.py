@@ -25,7 +25,7 @@ def test_limits_are_set(photos: FakeVolume, run: Run) -> None:
     assert run("limit", "--down", "10M").exit_code == 0
     assert photos.transfers.told == [("08:00,512k 19:00,off", None, "ignore"), (None, "10M", None)]
     refused = run("limit", "--up", "nonsense")
-    assert (refused.exit_code, refused.stderr) == (2, "hybrisfs: 'nonsense' is no rate\n")
+    assert (refused.exit_code, refused.stderr) == (2, "hybrisfs: 'nonsense' is not a rate\n")
     assert run("limit", "--on-metered", "panic").exit_code == 2
 
 

@@ -323,7 +323,7 @@ class FakeVolume:
 
     def role_of(self, device: str) -> DeviceRole:
         if device not in [one.name for one in self.devices()]:
-            raise UsageError(f"{device!r} is no device of this volume", "", "There are: desk.")
+            raise UsageError(f"{device!r} is not a device of this volume", "", "There are: desk.")
         proposed = next((one.proposed for one in self.devices() if one.proposed), UNSET)
         folders = self.limits.get(device) or None
         return DeviceRole(self.name, "11" * 16, device, device in self.readers, folders, proposed)
@@ -349,7 +349,7 @@ class FakeVolume:
 
     def rename_device(self, device: str, name: str) -> None:
         if device not in [one.name for one in self.devices()]:
-            raise UsageError(f"{device!r} is no device of this volume", "", "There are: desk.")
+            raise UsageError(f"{device!r} is not a device of this volume", "", "There are: desk.")
         self.decisions.append((device, name))
 
     def _admitted(self) -> list[NamedDevice]:
@@ -449,7 +449,7 @@ class FakeVolumes:
         self, home: Home, code: str, name: str | None, own_name: str | None
     ) -> Callable[[Dialogue, threading.Event], Callable[[], Volume]]:
         if code != CODE:
-            raise UsageError(f"{code!r} is no code")
+            raise UsageError(f"{code!r} is not a code")
         self.own_names.append(own_name)
 
         def work(dialogue: Dialogue, stop: threading.Event) -> Callable[[], Volume]:

@@ -119,7 +119,7 @@ class FakeClouds:
 
 @dataclass
 class FakeTransfers:
-    """Takes note of what it is told; "nonsense" is no timetable."""
+    """Takes note of what it is told; "nonsense" is not a timetable."""
 
     told: list[tuple[object, ...]] = field(default_factory=list)
     held: Literal["paused", "metered"] | None = None
@@ -127,7 +127,7 @@ class FakeTransfers:
 
     def limit(self, up: str | None, down: str | None, on_metered: str | None) -> None:
         if up == "nonsense":
-            raise UsageError(f"{up!r} is no rate")
+            raise UsageError(f"{up!r} is not a rate")
         self.told.append((up, down, on_metered))
 
     def pause(self, seconds: float | None) -> None:
@@ -208,6 +208,6 @@ class FakeRecovery:
 
     def remove(self, which: str) -> RemovedKit:
         if not KIT.startswith(which):
-            raise UsageError(f"{which!r} is no recovery kit of this volume", "", "There are: none.")
+            raise UsageError(f"{which!r} is not a recovery kit of this volume", "", "There are: none.")
         left = [f"cloud-{n}" for n, one in enumerate(self.states) if one == "unknown"]
         return RemovedKit("photos", KIT, left)

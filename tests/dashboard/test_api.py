@@ -183,7 +183,7 @@ def test_pausing_limiting_and_going_on(page: Page, volume: FakeVolume) -> None:
     assert page.post(f"{do}/limit", {"up": "10M", "down": "off", "on_metered": "ignore"}).status_code == 200
     assert volume.transfers.told == [("pause", 3600.0), ("10M", "off", "ignore")]
     wrong = page.post(f"{do}/limit", {"up": "nonsense"})
-    assert (wrong.status_code, wrong.json()["error"]) == (400, "'nonsense' is no rate")
+    assert (wrong.status_code, wrong.json()["error"]) == (400, "'nonsense' is not a rate")
 
 
 def test_files_are_kept_and_let_go(page: Page, volume: FakeVolume, tmp_path: Any, served: Daemon) -> None:

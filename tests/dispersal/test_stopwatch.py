@@ -34,7 +34,7 @@ def test_a_transfer_that_moves_never_stands_still() -> None:
     for total in range(100, 200):
         clock.now += 50
         watch.moved(0, total << 20)
-    assert watch.standstill() > 4000, "so much is no object any more"
+    assert watch.standstill() > 4000, "so much is not an object any more"
 
 
 def test_a_trickle_is_a_standstill() -> None:

@@ -119,7 +119,7 @@ def test_small_calls_run_beside_the_others() -> None:
         gate.opened.set()
     assert all(gate.begun.wait(WAIT) for gate in large[:2])
     assert small[4].ended.wait(WAIT)
-    assert not large[2].begun.is_set(), "it is no small one"
+    assert not large[2].begun.is_set(), "it is not a small one"
     for gate in large:
         gate.opened.set()
     assert large[2].ended.wait(WAIT)

@@ -18,10 +18,10 @@ def fleet() -> Iterator[Fleet]:
     """Mallory has signed that a file is made of a list of chunks, which is none."""
     one = Fleet(2)
     honest, mallory = one.devices
-    mallory.write("text", b"this is no list of chunks")
+    mallory.write("text", b"this is not a list of chunks")
     mallory.write("long", b"some bytes")
     mallory.sign()
-    run = Run(25, SEALER.chunk_id(b"this is no list of chunks"))
+    run = Run(25, SEALER.chunk_id(b"this is not a list of chunks"))
     mallory.rig.updates.sign([(content_key(mallory.at("long").id), Content(25, 1, [run]).encode())], 0, 0)
     honest.receive(mallory.log())
     yield one

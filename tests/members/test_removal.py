@@ -98,7 +98,7 @@ def test_who_leaves_is_gone_and_nobody_vetoes_that() -> None:
     votes = [(BOB, BOB, REMOVE), (BOB, ADA, KEEP), (BOB, KIT, KEEP)]
     found = verdict({**STAR, KIT: None}, votes, kits=[KIT])
     assert found == Verdict(frozenset({BOB}), {})
-    assert verdict(STAR, [(BOB, BOB, SUSPEND)]) == verdict(STAR, ()), "that is no word of leaving"
+    assert verdict(STAR, [(BOB, BOB, SUSPEND)]) == verdict(STAR, ()), "that is not word of leaving"
 
 
 def test_who_has_left_cannot_be_suspended_as_well() -> None:

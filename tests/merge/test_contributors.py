@@ -313,7 +313,7 @@ def test_who_cannot_be_limited_to_what(fleet: Fleet) -> None:
     limit(ada, CYD, "a/b")
     for folder, why in (
         ("none", "no folder"),
-        ("file", "is no folder"),
+        ("file", "is not a folder"),
         ("/", "whole volume"),
         ("a", "inside the other"),
         ("a/b/c", "inside the other"),

@@ -14,7 +14,7 @@ __all__ = ["mirrored"]
 
 @pytest.fixture
 def mirrored(tmp_path: Path) -> Iterator[Mirrored]:
-    """An empty folder that is no mirror yet."""
+    """An empty folder that is not a mirror yet."""
     with ExitStack() as stack:
         device = Device(tmp_path, limits=[QUICK])
         stack.callback(device.close)

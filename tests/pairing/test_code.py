@@ -111,7 +111,7 @@ def test_what_is_no_code_is_told(text: str, message: str) -> None:
     ],
 )
 def test_hostile_places_are_refused(rest: bytes) -> None:
-    with pytest.raises(CodeError, match="no pairing code"):
+    with pytest.raises(CodeError, match="not a pairing code"):
         PairingCode.decode(crafted(bytes(16) + b"\x01" + rest))
 
 

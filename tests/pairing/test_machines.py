@@ -162,7 +162,7 @@ class Admitting(RuleBasedStateMachine):
             return
         assert self.members in ([], [Peer(JOINER.public, "desktop")])
         if self.inviter.state in (State.GRANTED, State.FINISHED):
-            assert self.members, "the keys were given to a device that is no member"
+            assert self.members, "the keys were given to a device that is not a member"
         for number in (1, 3):
             machine = self.machines[number]
             assert isinstance(machine, Joiner)

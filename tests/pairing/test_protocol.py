@@ -343,7 +343,7 @@ def test_what_is_granted_is_what_was_offered() -> None:
     with pytest.raises(PairingError, match="something else"):
         two.receive(granted(one, structs.replace(GRANT, members=(OTHER.public,))), NOW)
     one, two = introduced()
-    with pytest.raises(ValueError, match="no member"):
+    with pytest.raises(ValueError, match="not a member"):
         granted(one, structs.replace(GRANT, members=(OTHER.public,)))
 
 

@@ -404,7 +404,7 @@ def test_who_reads_nothing_costs_no_more_than_the_queue() -> None:
 def test_a_bye_ends_the_link_with_its_reason() -> None:
     with rig() as r:
         r.other.say(Bye(Parting.REMOVED))
-        assert "no member any more" in r.wait_end()
+        assert "no longer a member" in r.wait_end()
 
 
 def test_closing_says_bye_even_while_much_is_queued() -> None:

@@ -167,10 +167,10 @@ def test_a_pinned_folder_that_grows_beyond_the_budget_leaves_room_for_the_rest(f
 
 
 def test_a_list_of_chunks_that_is_none_is_an_error_like_another(fleet: Fleet) -> None:
-    fleet[0].write("text", b"this is no list of chunks")
+    fleet[0].write("text", b"this is not a list of chunks")
     fleet[0].write("file", b"content")
     fleet[0].sign()
-    run = Run(25, SEALER.chunk_id(b"this is no list of chunks"))
+    run = Run(25, SEALER.chunk_id(b"this is not a list of chunks"))
     content = Content(25, 1, [run]).encode()
     fleet[0].rig.updates.sign([(content_key(fleet[0].at("file").id), content)], 0, 0)
     fleet[1].receive(fleet[0].log())

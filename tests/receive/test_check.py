@@ -20,7 +20,7 @@ from sync.codec import ZERO_HASH
 
 FEW, MANY = 20, 600  # checked by the caller, and by the process
 DEVICES = [DeviceKey.from_seed(bytes([number]) * 32) for number in (1, 2, 3)]
-KEYS = {one.device_id: one.public for one in DEVICES[:2]}  # the third is no member
+KEYS = {one.device_id: one.public for one in DEVICES[:2]}  # the third is not a member
 
 
 class Processes:

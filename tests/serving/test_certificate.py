@@ -103,7 +103,7 @@ def test_damaged_files(tmp_path: Path) -> None:
     first.chain.write_text("nonsense")
     assert certificate(tmp_path, NAMES, NOW).is_new
     first.key.write_text("nonsense")
-    with pytest.raises(HybrisError, match="is no key"):
+    with pytest.raises(HybrisError, match="is not a key"):
         certificate(tmp_path, NAMES, NOW)
 
 

@@ -160,7 +160,7 @@ def test_our_own_head_is_looked_for_when_all_clouds_but_f_have_answered() -> Non
     follow.head_arrived(OWN.device_id, 2, b"junk", 0.0, NOON)
     assert follow.own_looked_for
     follow.set_members(Members([A.public]), 0.0)
-    assert follow.own_looked_for, "who is no member any more has nothing to lose"
+    assert follow.own_looked_for, "who is no longer a member has nothing to lose"
 
 
 def test_only_members_are_followed() -> None:

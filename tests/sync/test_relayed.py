@@ -111,7 +111,7 @@ def test_what_the_author_announces_too_is_its_own_again() -> None:
     for cloud in clouds:
         cloud.lie = None
     watcher.run(HOUR)
-    assert caught_up(watcher, a), "the author's word stays when the relay is no member any more"
+    assert caught_up(watcher, a), "the author's word stays when the relay is no longer a member"
 
 
 def test_the_author_that_ships_it_too_confuses_nobody() -> None:

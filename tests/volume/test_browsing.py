@@ -77,5 +77,5 @@ def test_a_folder_is_not_read_and_a_file_not_listed(device: Device) -> None:
     device.write("song", b"la")
     with pytest.raises(UsageError, match="no folder"):
         device.volume.browsing.folder(PurePath("song"), "", 10)
-    with pytest.raises(UsageError, match="no regular file"):
+    with pytest.raises(UsageError, match="not a regular file"):
         device.volume.browsing.read(ROOT, 0, 10)

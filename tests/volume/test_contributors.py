@@ -354,7 +354,12 @@ def limits_of(device: Device) -> int:
 
 @pytest.mark.parametrize(
     ("folders", "why"),
-    [(["none"], "no folder"), (["outside"], "is no folder"), (["/"], "whole volume"), ([""], "whole volume")],
+    [
+        (["none"], "no folder"),
+        (["outside"], "is not a folder"),
+        (["/"], "whole volume"),
+        ([""], "whole volume"),
+    ],
 )
 def test_to_what_nobody_can_be_limited(
     tmp_path: Path, stack: ExitStack, folders: list[str], why: str

@@ -45,9 +45,9 @@ def test_what_cannot_be_done_is_explained(album: Device) -> None:
     labels = album.volume.labels
     with pytest.raises(HybrisError, match="No such file"):
         labels.add(PurePath("nothing"), ["a"])
-    with pytest.raises(UsageError, match="is no label: a label has 64 bytes at most"):
+    with pytest.raises(UsageError, match="is not a label: a label has 64 bytes at most"):
         labels.add(SONG, ["x" * 65])
-    with pytest.raises(UsageError, match="is no label: a label is a word"):
+    with pytest.raises(UsageError, match="is not a label: a label is a word"):
         labels.find(" ")
     with pytest.raises(HybrisError, match="too many labels: 64 are the most"):
         labels.add(SONG, [str(number) for number in range(MOST_LABELS + 1)])

@@ -60,7 +60,7 @@ def test_nobody_waits_for_a_kit_and_it_is_no_device(first: First, second: Second
         assert kit not in [one.id for one in device.volume.devices()]
         assert bytes.fromhex(kit) not in device.volume.sharing.current_members()
         assert bytes.fromhex(kit) in device.volume.sharing.key_holders()
-        with pytest.raises(UsageError, match="is no device"):
+        with pytest.raises(UsageError, match="is not a device"):
             device.volume.remove_device(kit)
     collected = first.volume.collector.collect(lambda stage, done, total: None, dry_run=True).as_dict()
     assert kit not in str(collected)
@@ -160,7 +160,7 @@ def test_a_removed_kit_is_gone_and_gets_no_keys_any_more(first: First) -> None:
     kit = first.make_kit().kit
     shutil.copytree(first.clouds[2], first.clouds[2].with_name("copy"))
     epoch = first.volume.ring.newest
-    with pytest.raises(UsageError, match="is no recovery kit"):
+    with pytest.raises(UsageError, match="is not a recovery kit"):
         first.volume.recovery.remove("ffff")
     assert first.volume.recovery.remove(kit[:8]) == RemovedKit(first.volume.name, kit, [])
     assert first.volume.recovery.all() == [] and copies(first, kit) == [None] * 3

@@ -86,7 +86,7 @@ def test_a_container_of_one_device_is_there_on_all_with_its_values(devices: tupl
 def test_without_a_place_a_container_of_the_only_device_is_on_it(tmp_path: Path) -> None:
     first = First(tmp_path)
     try:
-        first.make_kit()  # which is no device, though it has a key
+        first.make_kit()  # which is not a device, though it has a key
         assert values(first).create_container(BOX, None) == ON_DEVICE
     finally:
         first.close()

@@ -196,7 +196,7 @@ def test_what_cannot_be_asked_for(device: Device) -> None:
             ask.all(path)
     with pytest.raises(UsageError, match="no version 7"):
         ask.reader("file", None, 7)
-    with pytest.raises(UsageError, match="no moment"):
+    with pytest.raises(UsageError, match="not a moment"):
         ask.reader("file", "yesterday", None)
     with pytest.raises(UsageError, match="as far as this device knows"):
         ask.restore("file", "2001-01-01", None, None)
