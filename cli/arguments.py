@@ -29,11 +29,14 @@ __all__ = [
     "make_option",
     "mounted_place",
     "named_place",
+    "span",
     "volume_argument",
     "volume_option",
 ]
 
 
+_SPAN: Final = re.compile(r"([0-9]{1,9})([smhdw])")
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _SIZE: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,3})?) ?([KMGT])?B?")
 
 
@@ -52,6 +55,12 @@ def complete_files(_: click.Context, __: click.Parameter, incomplete: str) -> li
 def complete_directories(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Let the shell complete what is typed as the name of a directory."""
     return [CompletionItem(incomplete, type="dir")]
+
+
+def span(text: str) -> int | None:
+    """The seconds of a span of time, as 90s, 30m, 2h, 3d or 1w; None for what is not one."""
+    found = _SPAN.fullmatch(text)
+    return int(found[1]) * _SECONDS[found[2]] if found is not None else None
 
 
 def absolute(paths: Sequence[str]) -> list[str]:

@@ -183,7 +183,7 @@ def label() -> None:
     """
 
 
-@label.command(epilog="\b\nExample:\n  hybrisfs label add taxes ~/HybrisFS/Documents/2026")
+@label.command(epilog="\b\nExample:\n  hybrisfs label add taxes ~/HybrisFS/Documents/bills")
 @_word
 @_paths
 @json_option
@@ -194,7 +194,7 @@ def add(word: str, paths: tuple[str, ...], as_json: bool) -> None:
     show(facts, as_json, _labelled)
 
 
-@label.command(epilog="\b\nExample:\n  hybrisfs label remove taxes ~/HybrisFS/Documents/2026")
+@label.command(epilog="\b\nExample:\n  hybrisfs label remove taxes ~/HybrisFS/Documents/bills")
 @_word
 @_paths
 @json_option

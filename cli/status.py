@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,7 @@ from typing import Final
 
 import click
 
-from cli.arguments import complete_volumes
+from cli.arguments import complete_volumes, span
 from cli.mirror import describe as describe_mirror
 from cli.output import (
     columns,
@@ -322,8 +321,6 @@ _WAIT: Final = 30.0  # seconds
 _LIMIT: Final = 50
 _MOST: Final = 1000
 _EVENT_COLOURS: Final = {"trouble": "yellow", "over": "green"}
-_SPAN: Final = re.compile(r"(\d+)([smhdw])")
-_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 @click.command(
@@ -367,9 +364,9 @@ def _line(event: VolumeEvent) -> str:
 
 
 def _parsed_moment(text: str) -> float:
-    span = _SPAN.fullmatch(text)
-    if span is not None:
-        return time.time() - int(span[1]) * _SECONDS[span[2]]
+    ago = span(text)
+    if ago is not None:
+        return time.time() - ago
     try:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError, OSError):

@@ -6,12 +6,13 @@ import datetime
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 
 import click
 
 from cli import output
-from cli.arguments import absolute, complete_files, complete_volumes
+from cli.arguments import absolute, complete_files, complete_volumes, span
 from cli.output import columns, count, json_option, shown, size
 from hybrisfs.api.versions import (
     Changes,
@@ -33,8 +34,21 @@ _volume = click.option(
     help="PATH is relative to the folder of this volume, mounted or not.",
     shell_complete=complete_volumes,
 )
+
+
+def _moment(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
+    """A time as the daemon reads it, of a span that ends now."""
+    ago = span(text) if text is not None else None
+    if ago is None:
+        return text
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(max(0.0, time.time() - ago)))
+
+
 _at = click.option(
-    "--at", metavar="TIME", help="As it was then: 2026-11-20, 2026-11-20T18:00, 2026-11-20T17:00Z."
+    "--at",
+    metavar="TIME",
+    callback=_moment,
+    help="As it was then: 2h or 3d ago, 2026-11-20, 2026-11-20T18:00, 2026-11-20T17:00Z.",
 )
 _number = click.option(
     "--version", "number", metavar="N", type=click.IntRange(0), help="The one with this number in the list."
@@ -111,7 +125,7 @@ def _describe_removed(facts: RemovedFiles) -> list[str]:
 
 @versions.command(
     epilog="\b\nExamples:\n  hybrisfs versions show ~/HybrisFS/notes.txt\n"
-    "  hybrisfs versions show ~/HybrisFS/notes.txt --at 2026-11-20T18:00 > old.txt"
+    "  hybrisfs versions show ~/HybrisFS/notes.txt --at 2h > old.txt"
 )
 @click.argument("path", shell_complete=complete_files)
 @_at
@@ -131,7 +145,7 @@ def show(path: str, at: str | None, number: int | None, name: str | None) -> Non
 
 @versions.command(
     epilog="\b\nExamples:\n  hybrisfs versions restore ~/HybrisFS/notes.txt\n"
-    "  hybrisfs versions restore ~/HybrisFS/src --at 2026-11-20 --as ~/HybrisFS/old"
+    "  hybrisfs versions restore ~/HybrisFS/src --at 3d --as ~/HybrisFS/old"
 )
 @click.argument("path", shell_complete=complete_files)
 @_at

@@ -233,7 +233,7 @@ def test_status_when_all_is_well(photos: FakeVolume, run: Run, tmp_path: Path) -
         (
             {"cloud-0": "down", "cloud-2": "refusing"},
             0,
-            "Everything is on the clouds, though cloud-0 is down and cloud-2 is auth. "
+            "Everything is on the clouds, though cloud-0 is down and cloud-2 is refusing. "
             "What is not cached here may be unreadable until they are back.",
         ),
     ],

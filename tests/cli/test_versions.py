@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import json
+import time
 
 from hybrisfs.client import Client
 from tests.cli.conftest import Run
@@ -49,6 +51,14 @@ def test_a_version_is_shown(photos: FakeVolume, run: Run) -> None:
     )
     both = run("versions", "show", "notes.txt", "--volume", "photos", "--version", "2", "--at", "2026-11-20")
     assert both.exit_code == 2
+
+
+def test_a_span_of_time_is_a_moment(photos: FakeVolume, run: Run) -> None:
+    before = time.time()
+    words = run("versions", "show", "notes.txt", "--volume", "photos", "--at", "2h").stdout.split()
+    moment = datetime.datetime.fromisoformat(words[1]).timestamp()
+    assert int(before) - 7200 <= moment <= time.time() - 7200
+    assert run("versions", "show", "notes.txt", "--volume", "photos", "--at", "9" * 9 + "w").exit_code == 0
 
 
 def test_a_version_is_restored(photos: FakeVolume, run: Run) -> None:
