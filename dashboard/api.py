@@ -11,6 +11,8 @@ POST /api/volumes/NAME/restore       {"path", "since"}: the version that was beg
                                      {"path", "at"}: as it was then; {"path"}: what was removed
 POST /api/volumes/NAME/keys          {"container", "prefix", "after"}: a page of the keys of a container
 POST /api/volumes/NAME/do/ACTION     one of `ACTIONS`
+GET  /api/kinds                      the kinds of clouds: how the URL of one is written, and what it is
+POST /api/do/ACTION                  one of `ON_MACHINE`
 GET  /api/jobs, POST /api/jobs       long work: {"kind", "volume", ...} begins it
 POST /api/jobs/ID/stop
 POST /api/session                    {"code"}: the token
@@ -25,53 +27,40 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from dashboard.actions import AnyRequest, ask, perform
 from dashboard.guard import Session, owner_of
 from dashboard.jobs import Jobs
 from hybrisfs.api.clouds import CloudListRequest
-from hybrisfs.api.decisions import (
-    ConflictsKeepAllRequest,
-    ConflictsKeepRequest,
-    ConflictsListRequest,
-    DeletionsAcceptRequest,
-    DeletionsListRequest,
-    DeletionsUndoRequest,
-)
-from hybrisfs.api.files import EvictRequest, FileReadRequest, FolderListRequest, PinRequest, UnpinRequest
-from hybrisfs.api.key_value import (
-    FoundKey,
-    KvContainersRequest,
-    KvCreateRequest,
-    KvForgetRequest,
-    KvPageRequest,
-    Place,
-)
+from hybrisfs.api.decisions import ConflictsListRequest, DeletionsListRequest
+from hybrisfs.api.files import FileReadRequest, FolderListRequest
+from hybrisfs.api.key_value import FoundKey, KvContainersRequest, KvPageRequest, Place
 from hybrisfs.api.maintenance import Kit, RecoveryShowRequest
 from hybrisfs.api.objects import attributes_of
-from hybrisfs.api.parcels import ParcelList, ShareListRequest, ShareRevokeRequest
-from hybrisfs.api.request import LongRequest, message_of
-from hybrisfs.api.request import Request as Command
+from hybrisfs.api.parcels import ParcelList, ShareListRequest
+from hybrisfs.api.request import message_of
 from hybrisfs.api.status import AnyVolume, EventsRequest, PendingRequest, StatusRequest, UnusableVolume
-from hybrisfs.api.traffic import (
-    CostRequest,
-    HistoryRequest,
-    LimitRequest,
-    PauseRequest,
-    ResumeRequest,
-    TrafficRequest,
-)
+from hybrisfs.api.traffic import CostRequest, HistoryRequest, TrafficRequest
 from hybrisfs.api.versions import VersionsListRequest, VersionsRemovedRequest, VersionsRestoreRequest
 from hybrisfs.api.volumes import VolumeSetRequest
-from hybrisfs.client import Client, DaemonError, HybrisError, Message, UnknownVolumeError, UsageError, judge
+from hybrisfs.client import (
+    DaemonError,
+    HybrisError,
+    Message,
+    UnknownVolumeError,
+    UsageError,
+    cloud_kinds,
+    judge,
+)
 
-__all__ = ["ACTIONS", "Action", "Api"]
+__all__ = ["Api"]
 
 _MAX_BODY: Final = 64 << 10  # bytes
 _PAGE: Final = 100  # names, keys or conflicts in one answer
@@ -107,6 +96,8 @@ class Api:
             Route("/api/volumes/{name}/keys", _writing(self._keys), methods=["POST"]),
             Route("/api/volumes/{name}/do/{action}", _writing(self._do), methods=["POST"]),
             Route("/api/volumes/{name}/{what}", _reading(self._facts)),
+            Route("/api/kinds", _reading(_kinds)),
+            Route("/api/do/{action}", _writing(self._do_here), methods=["POST"]),
             Route("/api/jobs", _reading(lambda _: {"jobs": self._jobs.all()}), methods=["GET"]),
             Route("/api/jobs", _writing(self._start), methods=["POST"]),
             Route("/api/jobs/{id:int}/stop", _writing(self._stop), methods=["POST"]),
@@ -199,6 +190,9 @@ class Api:
     def _do(self, request: Request, body: Message) -> Message:
         return perform(request.path_params["action"], request.path_params["name"], body)
 
+    def _do_here(self, request: Request, body: Message) -> Message:
+        return perform(request.path_params["action"], None, body)
+
     def _start(self, _: Request, body: Message) -> Message:
         kind, volume = body.pop("kind", None), body.pop("volume", None)
         if not isinstance(kind, str) or not isinstance(volume, str):
@@ -286,6 +280,10 @@ def _judged(volume: AnyVolume) -> Message:
     }
 
 
+def _kinds(_: Request) -> Message:
+    return {"kinds": [{"form": form, "what": what} for form, what in cloud_kinds()]}
+
+
 def _inside(body: Message) -> str:
     """The path that was sent. Raises UsageError."""
     path = body.get("path")
@@ -339,77 +337,3 @@ def _text(data: bytes) -> str | None:
     except UnicodeDecodeError as error:
         # A character may be cut off where the beginning ends.
         return data[: error.start].decode("utf-8") if error.start >= len(data) - 3 > 0 else None
-
-
-# -- what the page may have the daemon do, and how the daemon is asked ----------------------------------
-# The control socket is the only authority: the page can do nothing here that a command cannot, and much less.
-# Nothing that makes, shows or takes a secret is in this list.
-
-
-_Answer = TypeVar("_Answer")
-
-
-AnyRequest: TypeAlias = Command[Any] | LongRequest[Any, Any]
-
-
-class Action(Struct, frozen=True):
-    """A request to the daemon, the arguments that the page may give it, and whether it is about a path that
-    the daemon wants to know below the mount."""
-
-    request: type[Command[Any]] | type[LongRequest[Any, Any]]
-    arguments: tuple[str, ...] = ()
-    mounted_path: bool = False
-
-
-ACTIONS: Final[Mapping[str, Action]] = {
-    "pause": Action(PauseRequest, ("seconds",)),
-    "resume": Action(ResumeRequest),
-    "limit": Action(LimitRequest, ("up", "down", "on_metered")),
-    "keep": Action(ConflictsKeepRequest, ("path",)),
-    "keep-all": Action(ConflictsKeepAllRequest, ("path",)),
-    "accept-deletion": Action(DeletionsAcceptRequest, ("id",)),
-    "undo-deletion": Action(DeletionsUndoRequest, ("id",)),
-    "pin": Action(PinRequest, mounted_path=True),
-    "unpin": Action(UnpinRequest, mounted_path=True),
-    "evict": Action(EvictRequest, mounted_path=True),
-    "revoke": Action(ShareRevokeRequest, ("which",)),
-    "settings": Action(
-        VolumeSetRequest, tuple(one for one in VolumeSetRequest.__struct_fields__ if one != "name")
-    ),
-    "create-container": Action(KvCreateRequest, ("container", "metadata")),
-    "forget-service": Action(KvForgetRequest, ("metadata",)),
-}
-
-
-def ask(request: Command[_Answer] | LongRequest[_Answer, Any]) -> _Answer:
-    """Have the daemon carry out a request. It is not started: somebody may have stopped it. Raises
-    HybrisError."""
-    with Client.connect(start=False) as client:
-        return client.call(request)
-
-
-def perform(name: str, volume: str, given: Mapping[str, Any]) -> Message:
-    """Carry out one of `ACTIONS` on a volume. Raises HybrisError."""
-    action = ACTIONS.get(name)
-    if action is None:
-        raise UsageError(f"the page cannot do {name[:80]!r}")
-    allowed = (*action.arguments, *(("path",) if action.mounted_path else ()))
-    unknown = [one for one in given if one not in allowed]
-    if unknown:
-        raise UsageError(f"{unknown[0][:80]!r} means nothing here")
-    if action.mounted_path:
-        arguments: Message = {"paths": [_below_mount(volume, given.get("path"))]}
-    else:
-        arguments = {"name": volume, **given}
-    return message_of(ask(action.request.read(arguments)))
-
-
-def _below_mount(volume: str, path: object) -> str:
-    if not isinstance(path, str) or ".." in path.split("/") or "\0" in path:
-        raise UsageError("path must be one inside the volume")
-    [facts] = ask(StatusRequest(name=volume, without_look=True)).volumes
-    if facts.mountpoint is None:
-        raise HybrisError(
-            f"{volume} is not mounted", "", f"hybrisfs mount {volume} FOLDER mounts it; then try again."
-        )
-    return f"{facts.mountpoint}/{path.strip('/')}".rstrip("/")

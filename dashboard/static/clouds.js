@@ -1,6 +1,7 @@
 // How the clouds do, now and over the last hour and day.
 
-import { badge, button, card, empty, facts } from "./parts.js";
+import { addCloud, drainCloud, isFolder, logIn, testCloud } from "./cloud_forms.js";
+import { badge, button, card, empty, facts, notes } from "./parts.js";
 import { band, plot } from "./plot.js";
 import { jobs } from "./transfers.js";
 import { h } from "./vdom.js";
@@ -47,6 +48,7 @@ export const clouds = {
         h(
           "div",
           { class: "buttons" },
+          button("Add a cloud", () => addCloud(app), { kind: "primary" }),
           button("Look again", () => app.attempt(() => fetchAgain(app)), { title: "Ask all clouds now" }),
           button("Verify a sample", () => app.begin("scrub", { sample: 5 }), {
             title: "Read and verify 5 % of what the clouds hold",
@@ -57,6 +59,7 @@ export const clouds = {
           button("Repair", () => app.begin("repair"), { title: "Rebuild what a cloud has lost or damaged" }),
         ),
       ),
+      notes(app.data.clouds?.warnings),
       jobs(app),
       h(
         "div",
@@ -118,5 +121,16 @@ function cloud(app, facts_, stored, history) {
           ),
         ]
       : empty("Plots begin in a moment."),
+    h(
+      "div",
+      { class: "buttons" },
+      button("Test", () => testCloud(app, facts_.name), { label: `Test ${facts_.name}` }),
+      isFolder(facts_.url)
+        ? null
+        : button("Log in", () => logIn(app, facts_.url), { label: `Log in to ${facts_.name}` }),
+      stored?.use === "in use"
+        ? button("Drain", () => drainCloud(app, facts_.name), { label: `Drain ${facts_.name}` })
+        : null,
+    ),
   );
 }

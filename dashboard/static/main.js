@@ -68,9 +68,14 @@ const app = {
       toast([sentence(error.message), error.advice].filter(Boolean).join(" "), "bad");
       return undefined;
     } finally {
-      asked.clear();
-      tick();
+      app.again();
     }
+  },
+
+  /** Look again at all that is shown. */
+  again() {
+    asked.clear();
+    tick();
   },
 };
 

@@ -1,6 +1,8 @@
 // What the sections are built from.
 
-import { h } from "./vdom.js";
+import { Failure } from "./api.js";
+import { h, render } from "./vdom.js";
+import { sentence } from "./words.js";
 
 const ICONS = {
   good: "M12 2 21 5.500v6c0 5.600-3.800 9.500-9 11.500-5.200-2-9-5.900-9-11.500v-6zM7.500 12.200l3.200 3.200 6-6.200",
@@ -76,41 +78,104 @@ export function facts(...pairs) {
   );
 }
 
-/** Ask whether that is meant; resolves to true or false. */
-export function confirm(question, explanation, yes) {
+/**
+ * Open a dialog with what `content(here)` returns; resolves to what `here.close(answer)` was given, undefined
+ * for Escape. Nothing that was typed in it is left when it closes. `here.redraw()` shows it again;
+ * `here.submit(work)` is for a form: `work` gets the form, and what it throws as `Failure` is shown by
+ * `trouble(here)`.
+ */
+export function dialog(title, content) {
   return new Promise((resolve) => {
-    const dialog = document.createElement("dialog");
-    const parts = [
-      ["h2", question],
-      ["p", explanation],
-    ].map(([tag, text]) => {
-      const one = document.createElement(tag);
-      one.textContent = text;
-      return one;
-    });
-    parts[0].id = "question";
-    dialog.setAttribute("aria-labelledby", "question");
-    const buttons = document.createElement("div");
-    buttons.className = "buttons";
-    for (const [words, value, cls] of [
-      ["Cancel", "", ""],
-      [yes, "yes", "primary"],
-    ]) {
-      const one = document.createElement("button");
-      one.textContent = words;
-      one.className = cls;
-      one.onclick = () => dialog.close(value);
-      buttons.append(one);
-    }
-    dialog.append(...parts, buttons);
-    dialog.onclose = () => {
-      dialog.remove();
-      resolve(dialog.returnValue === "yes");
+    const shown = document.createElement("dialog");
+    let answer;
+    const here = {
+      failure: null,
+      busy: false,
+      close(value) {
+        answer = value;
+        shown.close();
+      },
+      redraw() {
+        if (!shown.isConnected) return;
+        render(shown, h("h2", { id: "question", key: "title" }, title), content(here));
+        if (shown.open && !shown.contains(document.activeElement))
+          shown.querySelector("input, select, textarea, button")?.focus(); // what had it is gone
+      },
+      submit: (work) => async (event) => {
+        event.preventDefault();
+        if (here.busy) return;
+        Object.assign(here, { failure: null, busy: true });
+        here.redraw();
+        try {
+          await work(event.target);
+        } catch (error) {
+          if (!(error instanceof Failure)) throw error;
+          here.failure = error;
+        } finally {
+          here.busy = false;
+          here.redraw();
+        }
+      },
     };
-    document.body.append(dialog);
-    dialog.showModal();
+    shown.setAttribute("aria-labelledby", "question");
+    shown.onclose = () => {
+      shown.remove();
+      resolve(answer);
+    };
+    document.body.append(shown);
+    here.redraw();
+    shown.showModal();
   });
 }
+
+/** What went wrong in a dialog, if anything did. */
+export function trouble({ failure }) {
+  if (!failure) return null;
+  return h(
+    "p",
+    { class: "reason", role: "alert", key: "trouble" },
+    sentence(failure.message),
+    " ",
+    failure.advice,
+  );
+}
+
+/** The buttons of a form in a dialog. */
+export function choices(here, yes) {
+  return h(
+    "div",
+    { class: "buttons", key: "choices" },
+    button("Cancel", () => here.close()),
+    h("button", { class: "primary", disabled: here.busy }, yes),
+  );
+}
+
+/** The button below what a dialog only tells. */
+export function closing(here) {
+  return h(
+    "div",
+    { class: "buttons", key: "closing" },
+    button("Close", () => here.close(), { kind: "primary" }),
+  );
+}
+
+/** Ask whether that is meant; resolves to true or false. */
+export async function confirm(question, explanation, yes) {
+  const answer = await dialog(question, (here) => [
+    h("p", null, explanation),
+    h(
+      "div",
+      { class: "buttons" },
+      button("Cancel", () => here.close()),
+      button(yes, () => here.close(true), { kind: "primary" }),
+    ),
+  ]);
+  return answer === true;
+}
+
+/** What a person should know of what was done; one sentence each, as the commands say them. */
+export const notes = (warnings) =>
+  (warnings ?? []).map((one) => h("p", { class: "reason", key: `note ${one}` }, `Note: ${one}.`));
 
 /** Say something for a few seconds. */
 export function toast(words, tone = "good") {

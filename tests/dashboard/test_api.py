@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dashboard.api import ACTIONS
+from dashboard.actions import ACTIONS, ON_MACHINE
 from dashboard.server import Dashboard
 from hybrisfs.daemon.service import Daemon
 from tests.daemon.fake import KIT, FakeVolume, FakeVolumes
@@ -95,10 +95,12 @@ def test_no_secret_is_told(page: Page, volume: FakeVolume) -> None:
     assert [sorted(kit) for kit in kits] == [["clouds", "complete", "created", "kit", "used"]]
     assert kits[0]["kit"] == KIT[:8]
     assert all(sorted(one) == ["name", "state"] for one in kits[0]["clouds"])
-    commands = {action.request.command for action in ACTIONS.values()} - {"kv create", "kv forget"}
-    assert not [
-        one for one in commands if one.startswith(("recover", "device", "cloud", "kv", "volume create"))
+    takes = [
+        name
+        for name, action in (*ACTIONS.items(), *ON_MACHINE.items())
+        if {"secrets", "passphrase", "with_credentials"}.intersection(action.arguments)
     ]
+    assert takes == ["place-try"]
 
 
 def test_settings_are_told_and_changed(page: Page, volume: FakeVolume) -> None:

@@ -14,8 +14,15 @@ from hybrisfs.environment import SYSTEM
 from tests.another_user import as_another_user, only_root
 from tests.dashboard.conftest import ORIGIN, PORT, Page
 
-FACTS = ["/api/volumes", "/api/volumes/photos/traffic", "/api/jobs"]
-DEEDS = ["/api/volumes/photos/do/pause", "/api/volumes/photos/folder", "/api/jobs", "/api/jobs/1/stop"]
+FACTS = ["/api/volumes", "/api/volumes/photos/traffic", "/api/kinds", "/api/jobs"]
+DEEDS = [
+    "/api/volumes/photos/do/pause",
+    "/api/volumes/photos/do/add-cloud",
+    "/api/volumes/photos/folder",
+    "/api/do/place-try",
+    "/api/jobs",
+    "/api/jobs/1/stop",
+]
 
 
 @pytest.mark.parametrize("url", FACTS)

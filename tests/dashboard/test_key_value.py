@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.api import ACTIONS
+from dashboard.actions import ACTIONS
 from hybrisfs.api.key_value import ON_DEVICE, Place
 from hybrisfs.api.objects import ObjectAttributes, encode
 from hybrisfs.daemon.service import Daemon

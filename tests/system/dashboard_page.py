@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, ViewportSize, expect
@@ -20,7 +20,7 @@ from tests.system.pairing import pair
 PATIENCE = 60_000  # milliseconds
 ODD = os.fsdecode(b"\xff<img src=x onerror=alert(1)>")
 
-
+_SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 DESK: ViewportSize = {"width": 1280, "height": 900}
 
 
@@ -101,6 +101,19 @@ def picture(page: Page, name: str) -> None:
 def no_violations(page: Page) -> None:
     found = Axe().run(page)
     assert found.violations_count == 0, found.generate_report()
+
+
+def looked_at(page: Page, name: str) -> None:
+    """What is shown is accessible, light and dark, and fits a desk and a phone; keeps a picture of each."""
+    for scheme in _SCHEMES:
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        for width, where in ((1280, "desk"), (360, "phone")):
+            page.set_viewport_size({"width": width, "height": 900})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            no_violations(page)
+            picture(page, f"{name}-{scheme}-{where}")
+    page.emulate_media(color_scheme="light", reduced_motion="reduce")
+    page.set_viewport_size(DESK)
 
 
 class Opened(NamedTuple):

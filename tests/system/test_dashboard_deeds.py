@@ -1,0 +1,165 @@
+"""What a person does with a volume by the page in a real browser: clouds are added, logged in to, tested and
+drained.
+
+HYBRISFS_SCREENSHOTS names a folder that the pictures are kept in.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.backends import servers
+from tests.browser import chromium
+from tests.system.dashboard_page import (
+    DESK,
+    PATIENCE,
+    Opened,
+    dashboard,
+    looked_at,
+    show,
+    watched,
+)
+from tests.system.deadline import until
+from tests.system.device import Device
+
+
+@pytest.fixture(scope="module")
+def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Device]:
+    """A mounted machine with three clouds."""
+    root = tmp_path_factory.mktemp("here")
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, root, ignore_errors=True)
+        here = stack.enter_context(Device(root)).create(3).mount()
+        (here.mountpoint / "notes.txt").write_text("milk\n")
+        here.sync()
+        yield here
+
+
+@pytest.fixture(scope="module")
+def _first_page(device: Device) -> Iterator[Opened]:
+    with chromium() as browser, dashboard(device) as link, watched(browser, link) as opened:
+        yield opened
+
+
+@pytest.fixture
+def opened(_first_page: Opened) -> Iterator[Opened]:
+    page = _first_page.page
+    page.set_viewport_size(DESK)
+    page.emulate_media(color_scheme="light", reduced_motion="reduce")
+    yield _first_page
+    page.unroute_all(behavior="wait")
+    _first_page.complaints.clear()
+
+
+def _refused(opened: Opened, times: int) -> None:
+    """The browser has told of so many requests that were refused, and of nothing else."""
+    assert [one for one in opened.complaints if "the server responded with a status of 4" not in one] == []
+    assert len(opened.complaints) == times
+
+
+def _close(page: Page) -> None:
+    page.get_by_role("dialog").get_by_role("button", name="Close").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_a_folder_is_added_only_where_its_disk_is_there(opened: Opened, device: Device) -> None:
+    page = opened.page
+    folder = device.root / "missing" / "denim"
+    show(page, "clouds")
+    page.get_by_role("button", name="Add a cloud").click()
+    dialog = page.get_by_role("dialog", name="Add a cloud")
+    expect(dialog.get_by_text("a disk, or a network drive")).to_be_visible(timeout=PATIENCE)
+    looked_at(page, "cloud-add")
+    dialog.get_by_label("URL", exact=True).fill(folder.as_uri())
+    dialog.get_by_role("button", name="Add", exact=True).click()
+    expect(dialog.get_by_role("alert")).to_contain_text(
+        f"there is no folder {folder.parent}", timeout=PATIENCE
+    )
+    assert not folder.exists()
+    dialog.get_by_label("Make the folder also when its parent is not there").check()
+    looked_at(page, "cloud-add-refused")
+    dialog.get_by_role("button", name="Add", exact=True).click()
+    expect(dialog.get_by_text("vol uses the cloud denim now.")).to_be_visible(timeout=PATIENCE)
+    expect(dialog.get_by_text(re.compile(r"^Note: .*denim.* disk"))).to_be_visible()
+    looked_at(page, "cloud-added")
+    _close(page)
+    expect(page.get_by_role("heading", name="denim")).to_be_visible(timeout=PATIENCE)
+    assert folder.is_dir()
+    _refused(opened, 1)
+
+
+def test_a_secret_is_typed_and_left_nowhere_but_in_the_credentials(
+    opened: Opened, device: Device, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    page = opened.page
+    sent: list[str] = []
+    page.on("request", lambda request: sent.append(request.url))
+    with servers.wsgidav(tmp_path_factory.mktemp("webdav")) as server:
+        url = server.url("backup")
+        [password], [wrong] = server.secrets.values(), ["a password that is wrong"]
+        show(page, "clouds")
+        page.get_by_role("button", name="Add a cloud").click()
+        dialog = page.get_by_role("dialog", name="Add a cloud")
+        dialog.get_by_label("URL", exact=True).fill(url)
+        dialog.get_by_label("Name").fill("nas")
+        dialog.get_by_role("button", name="Add", exact=True).click()
+        field = dialog.get_by_label("Password", exact=True)
+        expect(field).to_have_attribute("type", "password", timeout=PATIENCE)
+        expect(field).to_have_attribute("autocomplete", "off")
+        looked_at(page, "cloud-secrets")
+        field.fill(wrong)
+        dialog.get_by_role("button", name="Add", exact=True).click()
+        expect(dialog.get_by_role("alert")).to_contain_text("cannot be used", timeout=PATIENCE)
+        field.fill(password)
+        dialog.get_by_role("button", name="Add", exact=True).click()
+        expect(dialog.get_by_text("vol uses the cloud nas now.")).to_be_visible(timeout=PATIENCE)
+        _left_nowhere(opened, device, sent, password, wrong)
+        _close(page)
+
+        page.get_by_role("button", name="Log in to nas").click(timeout=PATIENCE)
+        dialog = page.get_by_role("dialog", name="Log in to")
+        dialog.get_by_role("button", name="Log in", exact=True).click()
+        expect(dialog.get_by_role("alert")).to_contain_text("nothing was given")
+        dialog.get_by_text("Take it from a file").click()
+        key = {"name": "key", "mimeType": "text/plain", "buffer": password.encode()}
+        dialog.get_by_label("File with: Password").set_input_files(key)  # type: ignore[arg-type]
+        dialog.get_by_role("button", name="Log in", exact=True).click()
+        expect(dialog.get_by_text(f"{url} works:")).to_be_visible(timeout=PATIENCE)
+        _close(page)
+        _left_nowhere(opened, device, sent, password, wrong)
+
+        page.get_by_role("button", name="Test nas").click()
+        dialog = page.get_by_role("dialog", name="Test nas")
+        expect(dialog.get_by_text("nas works:")).to_be_visible(timeout=PATIENCE)
+        looked_at(page, "cloud-test")
+        _close(page)
+
+        page.get_by_role("button", name="Drain nas").click()
+        page.get_by_role("dialog").get_by_role("button", name="Drain").click()
+        expect(page.get_by_text("nas is being emptied in the background.")).to_be_visible(timeout=PATIENCE)
+        until(lambda: "nas" not in device.run("cloud", "list", device.volume), "the cloud to go")
+        expect(page.get_by_role("heading", name="nas")).to_have_count(0, timeout=PATIENCE)
+    _refused(opened, 1)
+
+
+def _left_nowhere(opened: Opened, device: Device, sent: list[str], *secrets: str) -> None:
+    """That no secret is on the page, in what a browser keeps of it, in an address, a log or an event."""
+    page = opened.page
+    kept = page.evaluate(
+        "() => [document.documentElement.outerHTML, JSON.stringify(sessionStorage),"
+        " JSON.stringify(localStorage), document.cookie, location.href].join(' ')"
+    )
+    typed = page.evaluate("() => [...document.querySelectorAll('input')].map(one => one.value).join(' ')")
+    logs = (device.home / "state" / "daemon.log").read_text(errors="replace")
+    told = device.run("events", device.volume, "--json") + device.run("cloud", "list", "--json")
+    for secret in secrets:
+        assert secret not in kept + typed + logs + told + " ".join(sent) + " ".join(opened.complaints)
+    credentials = json.loads((device.home / "config" / "credentials.json").read_text())
+    assert secrets[0] in json.dumps(credentials)
