@@ -19,6 +19,12 @@ from hybrisfs.api.decisions import (
     DeletionsAcceptRequest,
     DeletionsUndoRequest,
 )
+from hybrisfs.api.devices import (
+    DeviceAdmittedRequest,
+    DeviceConfirmRequest,
+    DeviceKeepRequest,
+    DeviceRemoveRequest,
+)
 from hybrisfs.api.files import EvictRequest, PinRequest, UnpinRequest
 from hybrisfs.api.key_value import KvCreateRequest, KvForgetRequest
 from hybrisfs.api.parcels import ShareRevokeRequest
@@ -26,7 +32,13 @@ from hybrisfs.api.request import LongRequest, message_of
 from hybrisfs.api.request import Request as Command
 from hybrisfs.api.status import StatusRequest
 from hybrisfs.api.traffic import LimitRequest, PauseRequest, ResumeRequest
-from hybrisfs.api.volumes import PlaceSecretsRequest, PlaceTryRequest, VolumeSetRequest
+from hybrisfs.api.volumes import (
+    MountRequest,
+    PlaceSecretsRequest,
+    PlaceSuggestionsRequest,
+    PlaceTryRequest,
+    VolumeSetRequest,
+)
 from hybrisfs.client import Client, HybrisError, Message, UsageError
 
 __all__ = ["ACTIONS", "ON_MACHINE", "Action", "AnyRequest", "ask", "perform"]
@@ -65,12 +77,18 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "add-cloud": Action(CloudAddRequest, ("url", "cloud_name", "make")),
     "test-cloud": Action(CloudTestRequest, ("cloud",)),
     "drain-cloud": Action(CloudDrainRequest, ("cloud",)),
+    "admitted": Action(DeviceAdmittedRequest, ("device",)),
+    "remove-device": Action(DeviceRemoveRequest, ("device", "with_admitted")),
+    "keep-device": Action(DeviceKeepRequest, ("device",)),
 }
 """What is done with a volume."""
 
 ON_MACHINE: Final[Mapping[str, Action]] = {
     "place-secrets": Action(PlaceSecretsRequest, ("url",)),
     "place-try": Action(PlaceTryRequest, ("url", "secrets", "make")),
+    "confirm-device": Action(DeviceConfirmRequest, ("pairing", "accept")),
+    "suggestions": Action(PlaceSuggestionsRequest, ("name",)),
+    "mount": Action(MountRequest, ("name", "directory")),
 }
 """What is done with no volume, or before there is one."""
 

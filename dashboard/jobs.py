@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from msgspec import Struct, field
 
+from hybrisfs.api.devices import DeviceInviteRequest, DeviceJoinRequest, PairingNews
 from hybrisfs.api.maintenance import RepairRequest, ScrubRequest
 from hybrisfs.api.request import LongRequest, Moved, Step, message_of
 from hybrisfs.api.status import SyncRequest
@@ -16,8 +17,24 @@ from hybrisfs.client import Client, HybrisError, Message, UsageError
 
 __all__ = ["Jobs"]
 
-_Request: TypeAlias = LongRequest[Any, Step] | LongRequest[Any, Moved]
-_KINDS: Final[Mapping[str, tuple[str, ...]]] = {"scrub": ("sample",), "repair": (), "sync": ()}
+
+class _Kind(Struct, frozen=True):
+    """A request to the daemon, the arguments that the page may give it, what it always has, and whether it is
+    about a volume that there is."""
+
+    request: type[LongRequest[Any, Any]]
+    arguments: tuple[str, ...] = ()
+    always: Mapping[str, object] = field(default_factory=dict)
+    of_volume: bool = True
+
+
+_KINDS: Final[Mapping[str, _Kind]] = {
+    "scrub": _Kind(ScrubRequest, ("sample",)),
+    "repair": _Kind(RepairRequest),
+    "sync": _Kind(SyncRequest, always={"wait": True}),
+    "invite": _Kind(DeviceInviteRequest, ("with_credentials", "role", "folders")),
+    "join": _Kind(DeviceJoinRequest, ("code", "as_name", "own_name"), of_volume=False),
+}
 _RUNNING_AT_ONCE: Final = 4
 _REMEMBERED: Final = 20
 _MAX_PROBLEMS: Final = 100
@@ -32,6 +49,8 @@ class _Job(Struct):
     stage: str = ""
     done: int = 0
     total: int = 0
+    pairing: dict[str, Any] = field(default_factory=dict)
+    """Where a pairing stands. With the code of an invitation, so that nothing of it is kept when it ends."""
     error: str = ""
     result: dict[str, Any] = field(default_factory=dict)
 
@@ -46,9 +65,11 @@ class Jobs:
 
     def start(self, kind: str, volume: str, arguments: Message) -> int:
         """Begin a job and return its number. Raises HybrisError."""
-        if kind not in _KINDS or any(one not in _KINDS[kind] for one in arguments):
+        known = _KINDS.get(kind)
+        if known is None or any(one not in known.arguments for one in arguments):
             raise UsageError(f"the page cannot begin {kind[:80]!r}")
-        request = _request(kind, {"name": volume, **arguments})
+        name = {"name": volume} if known.of_volume else {}
+        request = known.request.read({**known.always, **name, **arguments})
         client = Client.connect(start=False)
         with self._lock:
             running = [one for one in self._jobs.values() if one.state == "running"]
@@ -68,9 +89,12 @@ class Jobs:
         for number in ended[: max(0, len(self._jobs) - _REMEMBERED)]:
             del self._jobs[number]
 
-    def _run(self, job: _Job, request: _Request) -> None:
-        def progress(step: Moved) -> None:
+    def _run(self, job: _Job, request: LongRequest[Any, Any]) -> None:
+        def progress(step: Moved | PairingNews) -> None:
             with self._lock:
+                if isinstance(step, PairingNews):
+                    job.pairing = message_of(step) if job.state == "running" else {}
+                    return
                 job.stage = step.stage if isinstance(step, Step) else ""
                 job.done, job.total = step.done, step.total
 
@@ -79,10 +103,12 @@ class Jobs:
                 result = message_of(job.client.call(request, progress))
         except HybrisError as error:
             with self._lock:
+                job.pairing = {}
                 if job.state == "running":
                     job.state, job.error = "failed", str(error)
             return
         with self._lock:
+            job.pairing = {}
             if job.state == "running":
                 job.state, job.result = "done", _bounded(result)
 
@@ -94,7 +120,7 @@ class Jobs:
                 raise UsageError("there is no such job")
             if job.state != "running":
                 return
-            job.state = "stopped"
+            job.state, job.pairing = "stopped", {}
         job.client.close()
 
     def stop_all(self) -> None:
@@ -119,20 +145,12 @@ class Jobs:
                     "stage": one.stage,
                     "done": one.done,
                     "total": one.total,
+                    "pairing": one.pairing,
                     "error": one.error,
                     "result": one.result,
                 }
                 for one in sorted(self._jobs.values(), key=lambda one: -one.number)
             ]
-
-
-def _request(kind: str, arguments: Message) -> _Request:
-    """Raises UsageError."""
-    if kind == "scrub":
-        return ScrubRequest.read(arguments)
-    return (
-        RepairRequest.read(arguments) if kind == "repair" else SyncRequest.read({"wait": True, **arguments})
-    )
 
 
 def _bounded(result: Message) -> dict[str, Any]:

@@ -1,6 +1,9 @@
 // The machines that share the volume, and how to get it back when all are lost.
 
-import { badge, button, card, empty, facts } from "./parts.js";
+import { about, ask } from "./api.js";
+import { mountVolume } from "./mounting.js";
+import { invite, join, removeDevice } from "./pairing.js";
+import { badge, button, card, empty, facts, toast } from "./parts.js";
 import { h } from "./vdom.js";
 import { ago, count, latency, moment } from "./words.js";
 
@@ -13,16 +16,16 @@ export const devices = {
     return h(
       "div",
       { class: "grid-cards" },
-      volume.devices.map(device),
-      (volume.accused ?? []).map(accused),
-      another(volume),
+      volume.devices.map((one) => device(app, one)),
+      (volume.accused ?? []).map((one) => accused(app, one)),
+      another(app),
       recovery(app),
       stale(app),
     );
   },
 };
 
-function device(one) {
+function device(app, one) {
   const [tone, words] = one.this
     ? ["quiet", "this machine"]
     : one.suspect
@@ -75,11 +78,18 @@ function device(one) {
       one.let_in_by ? ["Let in by", one.let_in_by] : null,
       ["Id", h("code", null, one.id.slice(0, 16))],
     ),
+    one.this
+      ? null
+      : h(
+          "div",
+          { class: "buttons" },
+          button("Remove", () => removeDevice(app, one), { label: `Remove ${one.name}` }),
+        ),
   );
 }
 
 // A machine about which others vote: who, and what can be done about it.
-function accused(one) {
+function accused(app, one) {
   const says = { keep: "says that it stays", suspend: "accuses it", remove: "wants it removed" };
   const left = one.final && one.votes.some((vote) => vote.id === one.id && vote.stance === "remove");
   if (left) {
@@ -101,24 +111,39 @@ function accused(one) {
     one.suspended
       ? [
           h("p", null, `That can be vetoed${where}${until}:`),
-          h("pre", null, `hybrisfs device keep ${one.id.slice(0, 8)}`),
+          one.this
+            ? h("pre", null, `hybrisfs device keep ${one.id.slice(0, 8)}`)
+            : h("div", { class: "buttons" }, keep(app, one)),
         ]
       : null,
   );
 }
 
-function another(volume) {
+function keep(app, { id, name }) {
+  const veto = () =>
+    app.attempt(async () => {
+      const { kept } = await ask(about(app.volume.name, "do/keep-device"), { device: id });
+      toast(`${name} ${kept ? "belongs to the volume" : "does not belong to the volume yet"}.`, kept ? "good" : "bad");
+    });
+  return button("Keep", veto, { label: `Keep ${name}` });
+}
+
+async function joinAndMount(app) {
+  const name = await join(app);
+  if (name) await mountVolume(app, name);
+}
+
+function another(app) {
   return card(
     "Another machine",
     null,
-    h("p", null, "To have this folder on another machine, run here"),
-    h("pre", null, `hybrisfs device invite ${volume.name}`),
+    h("p", null, "To have this folder on another machine, invite it, and give it the code that is shown then."),
+    h("p", { class: "quiet" }, "To have a folder of another machine here, too, join its volume with a code that it shows."),
     h(
-      "p",
-      null,
-      "and there, with the code that it shows, ",
-      h("code", null, "hybrisfs device join CODE"),
-      ".",
+      "div",
+      { class: "buttons" },
+      button("Invite", () => invite(app), { kind: "primary", label: "Invite another machine" }),
+      button("Join a volume", () => joinAndMount(app)),
     ),
   );
 }

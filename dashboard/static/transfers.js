@@ -228,7 +228,9 @@ function limits(app) {
 
 /** Long work that this page has begun. */
 export function jobs(app) {
-  const found = (app.data.jobs?.jobs ?? []).filter((one) => one.volume === app.volume.name);
+  const found = (app.data.jobs?.jobs ?? []).filter(
+    (one) => one.volume === app.volume.name && one.kind in KINDS,
+  );
   if (!found.length) return null;
   return card(
     "Jobs",

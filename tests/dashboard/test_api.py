@@ -212,6 +212,16 @@ def test_what_is_shared_is_shown_without_links_and_revoked(page: Page, volume: F
     assert page.post("/api/volumes/photos/do/revoke", {"which": "a"}).status_code == 400
 
 
+def test_machines_are_removed_and_kept(page: Page, volume: FakeVolume) -> None:
+    do = "/api/volumes/photos/do"
+    assert page.post(f"{do}/admitted", {"device": "laptop"}).json()["admitted"] == []
+    removed = page.post(f"{do}/remove-device", {"device": "laptop", "with_admitted": True})
+    assert (removed.json()["device"], removed.json()["final"]) == ("laptop", True)
+    assert page.post(f"{do}/keep-device", {"device": "laptop"}).json()["kept"]
+    with_kit = page.post(f"{do}/remove-device", {"device": "laptop", "passphrase": "x"})
+    assert with_kit.status_code == 400
+
+
 def test_conflicts_are_settled(page: Page, volume: FakeVolume) -> None:
     volume.conflicting = [{"path": "a (conflict)", "of": "a"}]
     assert page.post("/api/volumes/photos/do/keep", {"path": "nothing"}).status_code == 400

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from dashboard.server import Dashboard
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.environment import Environment
-from tests.daemon.fake import FakeVolumes
+from tests.daemon.fake import CODE, COMPARISON, FakeVolumes
 from tests.dashboard.conftest import Page
 from tests.system.deadline import until
 
@@ -65,6 +66,8 @@ def test_only_some_are_remembered(page: Page) -> None:
         {"kind": "recovery make", "volume": "photos"},
         {"kind": 7, "volume": "photos"},
         {"kind": "scrub"},
+        {"kind": "invite", "volume": "photos", "valid": 86400},
+        {"kind": "join", "volume": "", "code": 7, "extra": 1},
     ],
 )
 def test_what_the_page_cannot_begin(page: Page, body: dict[str, object]) -> None:
@@ -97,3 +100,50 @@ def test_it_ends_when_nobody_looks_any_more(served: Daemon, volumes: FakeVolumes
     dashboard.jobs.stop_all()
     assert dashboard.is_forgotten
     volumes.opened["photos"].release.set()
+
+
+def test_an_invitation_tells_its_code_only_while_it_waits(page: Page, volumes: FakeVolumes) -> None:
+    page.facts("/api/volumes")
+    volume = volumes.opened["photos"]
+    asked = {"kind": "invite", "volume": "photos", "role": "reader", "with_credentials": True}
+    assert page.post("/api/jobs", asked).status_code == 200
+    waiting = until(lambda: (said := job(page)["pairing"]).get("question") and said, "the question")
+    assert isinstance(waiting, dict)
+    assert (waiting["code"], waiting["comparison"], waiting["device"]) == (CODE, COMPARISON, "laptop")
+    assert volume.pairing.confirmed == []
+    answer = page.post("/api/do/confirm-device", {"pairing": waiting["pairing"], "accept": True})
+    assert answer.status_code == 200
+    until(lambda: job(page)["state"] == "done", "the end")
+    assert (job(page)["result"]["device"], job(page)["pairing"]) == ("laptop", {})
+    assert (volume.pairing.confirmed, volume.readers) == ([True], ["phone"])
+    assert CODE not in page.get("/api/jobs").text
+
+
+def test_an_invitation_ends_when_it_is_stopped(page: Page, volumes: FakeVolumes) -> None:
+    page.facts("/api/volumes")
+    pairing = volumes.opened["photos"].pairing
+    pairing.peer = None
+    page.post("/api/jobs", {"kind": "invite", "volume": "photos"})
+    assert pairing.waiting.wait(30)
+    until(lambda: job(page)["pairing"].get("code"), "the code")
+    assert page.post("/api/jobs/1/stop", {}).status_code == 200
+    assert pairing.ended.wait(30)
+    assert (job(page)["state"], job(page)["pairing"]) == ("stopped", {})
+    assert CODE not in page.get("/api/jobs").text
+
+
+def test_this_machine_joins_and_mounts(page: Page, volumes: FakeVolumes, tmp_path: Path) -> None:
+    page.post("/api/jobs", {"kind": "join", "volume": "", "code": "nonsense"})
+    until(lambda: job(page)["state"] == "failed", "the failure")
+    asked = {"kind": "join", "volume": "", "code": CODE, "own_name": "tablet", "as_name": None}
+    page.post("/api/jobs", asked)
+    waiting = until(lambda: (said := job(page)["pairing"]).get("question") and said, "the question")
+    assert isinstance(waiting, dict)
+    assert waiting["comparison"] == COMPARISON
+    page.post("/api/do/confirm-device", {"pairing": waiting["pairing"], "accept": True})
+    until(lambda: job(page)["state"] == "done", "the end")
+    assert job(page)["result"]["volume"]["name"] == "shared"
+    assert volumes.own_names == ["tablet"]
+    folder = str(tmp_path / "shared")
+    assert page.post("/api/do/suggestions", {"name": "shared"}).json()["mountpoint"].endswith("/shared")
+    assert page.post("/api/do/mount", {"name": "shared", "directory": folder}).json()["mountpoint"] == folder

@@ -1,5 +1,5 @@
 """What a person does with a volume by the page in a real browser: clouds are added, logged in to, tested and
-drained.
+drained, machines let in and removed.
 
 HYBRISFS_SCREENSHOTS names a folder that the pictures are kept in.
 """
@@ -11,8 +11,10 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
+import segno
 from playwright.sync_api import Page, expect
 
 from tests.backends import servers
@@ -28,6 +30,7 @@ from tests.system.dashboard_page import (
 )
 from tests.system.deadline import until
 from tests.system.device import Device
+from tests.system.pairing import Inviting, names
 
 
 @pytest.fixture(scope="module")
@@ -163,3 +166,115 @@ def _left_nowhere(opened: Opened, device: Device, sent: list[str], *secrets: str
         assert secret not in kept + typed + logs + told + " ".join(sent) + " ".join(opened.complaints)
     credentials = json.loads((device.home / "config" / "credentials.json").read_text())
     assert secrets[0] in json.dumps(credentials)
+
+
+def test_a_machine_is_let_in_and_removed(opened: Opened, device: Device, tmp_path: Path) -> None:
+    page = opened.page
+    with Device(tmp_path) as there:
+        show(page, "devices")
+        page.get_by_role("button", name="Invite another machine").click()
+        dialog = page.get_by_role("dialog", name="Let another machine in")
+        dialog.get_by_label("What it may do").select_option("contributor")
+        expect(dialog.get_by_label("Folders that it may change")).to_be_visible()
+        looked_at(page, "invite")
+        dialog.get_by_label("What it may do").select_option("reader")
+        dialog.get_by_role("button", name="Invite", exact=True).click()
+        shown = dialog.locator("pre")
+        expect(shown).to_contain_text("hybrisfs device join hfs1-", timeout=PATIENCE)
+        code = shown.inner_text().split()[-1]
+        drawing = dialog.get_by_role("img", name="The code of the invitation")
+        assert _dark(drawing.locator("path").get_attribute("d")) == _modules(code)
+        looked_at(page, "invite-code")
+        joining = there.start("device", "join", code, "--name", "laptop", "--as", there.volume, "--yes")
+        question = dialog.get_by_text("Does laptop show the same string?")
+        expect(question).to_be_visible(timeout=PATIENCE)
+        compared = dialog.locator(".compared").inner_text()
+        expect(dialog.get_by_text(code)).to_have_count(0)
+        looked_at(page, "invite-question")
+        dialog.get_by_role("button", name="Yes, the same").click()
+        expect(dialog.get_by_text("laptop belongs to the volume now, and only reads.")).to_be_visible(
+            timeout=PATIENCE
+        )
+        said, errors = joining.communicate(timeout=60)
+        assert joining.returncode == 0, errors
+        assert compared in said
+        _close(page)
+
+        page.get_by_role("button", name="Remove laptop").click(timeout=PATIENCE)
+        dialog = page.get_by_role("dialog", name="Remove laptop for good?")
+        looked_at(page, "device-remove")
+        dialog.get_by_role("button", name="Remove").click()
+        expect(dialog.get_by_text("laptop no longer belongs to the volume.")).to_be_visible(timeout=PATIENCE)
+        expect(dialog.get_by_text("change the secrets")).to_be_visible()
+        looked_at(page, "device-removed")
+        _close(page)
+        assert "laptop" not in names(device)
+    assert opened.complaints == []
+
+
+def _dark(path: str | None) -> set[tuple[int, int]]:
+    """The dark modules of a drawn QR code: column and row."""
+    return {(int(x), int(y)) for x, y in re.findall(r"M(\d+) (\d+)h1v1h-1z", path or "")}
+
+
+def _modules(code: str) -> set[tuple[int, int]]:
+    """Those of the QR code of a text, in a border of two."""
+    rows = segno.make_qr(code.upper(), error="l").matrix
+    return {(x + 2, y + 2) for y, row in enumerate(rows) for x, module in enumerate(row) if module}
+
+
+def test_an_invitation_ends_when_its_dialog_is_closed(opened: Opened) -> None:
+    page = opened.page
+    show(page, "devices")
+    page.get_by_role("button", name="Invite another machine").click()
+    dialog = page.get_by_role("dialog", name="Let another machine in")
+    dialog.get_by_role("button", name="Invite", exact=True).click()
+    expect(dialog.locator("pre")).to_contain_text("hfs1-", timeout=PATIENCE)
+    with page.expect_response("**/api/jobs/*/stop"):
+        page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    assert "hfs1-" not in page.content()
+    assert opened.complaints == []
+
+
+def test_this_machine_joins_a_volume_and_mounts_it(opened: Opened, device: Device, tmp_path: Path) -> None:
+    page = opened.page
+    with Device(tmp_path, volume="second") as there:
+        there.create(3).mount()
+        (there.mountpoint / "hello.txt").write_text("hello")
+        there.sync()
+        show(page, "devices")
+        with Inviting(there, there.volume) as inviting:
+            page.get_by_role("button", name="Join a volume").click()
+            dialog = page.get_by_role("dialog", name="Join a volume")
+            dialog.get_by_label("The code that the other machine shows").fill("hfs1-nonsense")
+            dialog.get_by_role("button", name="Join", exact=True).click()
+            expect(dialog.get_by_role("alert")).to_contain_text("code", timeout=PATIENCE)
+            looked_at(page, "join-refused")
+            code = dialog.get_by_label("The code that the other machine shows")
+            code.fill(f"hybrisfs device join {inviting.code}")
+            dialog.get_by_label("What this machine is to be called").fill("desk")
+            dialog.get_by_role("button", name="Join", exact=True).click()
+            expect(dialog.get_by_text("Comparison string:")).to_be_visible(timeout=PATIENCE)
+            compared = dialog.locator(".compared").inner_text()
+            dialog.get_by_role("button", name="Yes, the same").click(timeout=PATIENCE)
+            expect(dialog.get_by_text("This machine belongs to the volume second now.")).to_be_visible(
+                timeout=PATIENCE
+            )
+            assert inviting.result()[0] == compared
+        _close_first(page)
+        dialog = page.get_by_role("dialog", name="Mount second")
+        dialog.get_by_label("Where shall it be?").fill(str(device.root / "second"))
+        looked_at(page, "mount")
+        dialog.get_by_role("button", name="Mount", exact=True).click()
+        expect(dialog.get_by_text(f"second is at {device.root / 'second'}")).to_be_visible(timeout=PATIENCE)
+        _close(page)
+        assert (device.root / "second" / "hello.txt").read_text() == "hello"
+        device.run("volume", "leave", "second", "--yes", "--timeout", "60")
+        expect(page.get_by_label("Volume")).to_have_count(0, timeout=PATIENCE)
+    assert opened.complaints == []
+
+
+def _close_first(page: Page) -> None:
+    """Close a dialog that another one follows."""
+    page.get_by_role("dialog").get_by_role("button", name="Close").click()
