@@ -2,7 +2,8 @@
 
 The control socket is the only authority: the page can do nothing here that a command cannot, and much less.
 Secrets that a person types on the page pass through to the daemon, which keeps them; they are in the body of
-a request that the guard has let through, and in no answer, address or log. Errors name no value.
+a request that the guard has let through, and in no answer, address or log. Errors name no value. Of secrets
+that the daemon draws, the page gets the code of an invitation and the passphrase of a new recovery kit, once.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from hybrisfs.api.devices import (
 )
 from hybrisfs.api.files import EvictRequest, PinRequest, UnpinRequest
 from hybrisfs.api.key_value import KvCreateRequest, KvForgetRequest
+from hybrisfs.api.maintenance import RecoveryMakeRequest, RecoveryRemoveRequest
 from hybrisfs.api.parcels import ShareRevokeRequest
 from hybrisfs.api.request import LongRequest, message_of
 from hybrisfs.api.request import Request as Command
@@ -77,6 +79,8 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "add-cloud": Action(CloudAddRequest, ("url", "cloud_name", "make")),
     "test-cloud": Action(CloudTestRequest, ("cloud",)),
     "drain-cloud": Action(CloudDrainRequest, ("cloud",)),
+    "make-kit": Action(RecoveryMakeRequest),
+    "remove-kit": Action(RecoveryRemoveRequest, ("kit",)),
     "admitted": Action(DeviceAdmittedRequest, ("device",)),
     "remove-device": Action(DeviceRemoveRequest, ("device", "with_admitted")),
     "keep-device": Action(DeviceKeepRequest, ("device",)),

@@ -1,9 +1,10 @@
-// The machines that share the volume, and how to get it back when all are lost.
+// The machines that share the volume.
 
 import { about, ask } from "./api.js";
 import { mountVolume } from "./mounting.js";
 import { invite, join, removeDevice } from "./pairing.js";
-import { badge, button, card, empty, facts, toast } from "./parts.js";
+import { badge, button, card, facts, toast } from "./parts.js";
+import { recovery } from "./recovery.js";
 import { h } from "./vdom.js";
 import { ago, count, latency, moment } from "./words.js";
 
@@ -146,45 +147,6 @@ function another(app) {
       button("Join a volume", () => joinAndMount(app)),
     ),
   );
-}
-
-function recovery(app) {
-  const known = app.data.recovery;
-  const kits = known?.kits ?? [];
-  const body = known?.failure
-    ? empty(known.failure.message)
-    : !known
-      ? empty("Looking …")
-      : !kits.length
-        ? [
-            h("p", null, badge("wary", "no kit")),
-            h(
-              "p",
-              null,
-              "If all machines were lost, so would be the volume. Make a kit, print it, and write its passphrase on it:",
-            ),
-            h("pre", null, "hybrisfs recovery make --page kit.html"),
-          ]
-        : h(
-            "ul",
-            { class: "rows" },
-            kits.map((kit) =>
-              h(
-                "li",
-                { key: kit.kit },
-                h("span", { class: "name" }, h("code", null, kit.kit), ` made ${moment(kit.created)}`),
-                kit.used
-                  ? badge("wary", "was used")
-                  : kit.complete
-                    ? badge("good", "on all clouds")
-                    : badge(
-                        "wary",
-                        `lacking on ${count(kit.clouds.filter((one) => one.state !== "complete").length, "cloud")}`,
-                      ),
-              ),
-            ),
-          );
-  return card("If all machines are lost", null, body);
 }
 
 function stale(app) {

@@ -3,6 +3,7 @@
 import { lately } from "./events.js";
 import { pauses } from "./transfers.js";
 import { badge, button, card, confirm, empty, facts, icon, meter } from "./parts.js";
+import { makeKit } from "./recovery.js";
 import { plot } from "./plot.js";
 import { h } from "./vdom.js";
 import { ago, cloudState, count, list, rate, size, summary } from "./words.js";
@@ -94,10 +95,12 @@ function todo(app) {
   }
   if (kits && kits.length === 0) {
     tasks.push(
-      task("kit", "There is no recovery kit.", [
-        "If all your machines were lost, nothing could be read any more. Run in a terminal: ",
-        h("code", null, "hybrisfs recovery make --page kit.html"),
-      ]),
+      task(
+        "kit",
+        "There is no recovery kit.",
+        "If all your machines were lost, nothing could be read any more.",
+        button("Make a recovery kit", () => makeKit(app), { kind: "primary" }),
+      ),
     );
   }
   for (const kit of kits ?? []) {
@@ -108,12 +111,12 @@ function todo(app) {
         : null;
     if (replaced)
       tasks.push(
-        task(kit.kit, replaced, [
-          "Make a new kit, then remove that one: ",
-          h("code", null, "hybrisfs recovery make"),
-          ", ",
-          h("code", null, `hybrisfs recovery remove ${kit.kit}`),
-        ]),
+        task(
+          kit.kit,
+          replaced,
+          `Make a new kit, then remove ${kit.kit}.`,
+          h("a", { class: "button", href: "#devices" }, "Recovery kits"),
+        ),
       );
     else if (!kit.complete) {
       const lacking = list(kit.clouds.filter((one) => one.state !== "complete").map((one) => one.name));

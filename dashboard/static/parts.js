@@ -91,6 +91,7 @@ export function dialog(title, content) {
     const here = {
       failure: null,
       busy: false,
+      firm: false, // Escape does not close it
       close(value) {
         answer = value;
         shown.close();
@@ -118,6 +119,9 @@ export function dialog(title, content) {
       },
     };
     shown.setAttribute("aria-labelledby", "question");
+    shown.oncancel = (event) => {
+      if (here.firm) event.preventDefault();
+    };
     shown.onclose = () => {
       shown.remove();
       resolve(answer);

@@ -12,7 +12,7 @@ import pytest
 from dashboard.actions import ACTIONS, ON_MACHINE
 from dashboard.server import Dashboard
 from hybrisfs.daemon.service import Daemon
-from tests.daemon.fake import KIT, FakeVolume, FakeVolumes
+from tests.daemon.fake import DRAWN, KIT, FakeVolume, FakeVolumes
 from tests.dashboard.conftest import Page
 
 
@@ -95,12 +95,25 @@ def test_no_secret_is_told(page: Page, volume: FakeVolume) -> None:
     assert [sorted(kit) for kit in kits] == [["clouds", "complete", "created", "kit", "used"]]
     assert kits[0]["kit"] == KIT[:8]
     assert all(sorted(one) == ["name", "state"] for one in kits[0]["clouds"])
+    for action in ("make-kit", "remove-kit"):
+        assert "passphrase" not in ACTIONS[action].arguments
     takes = [
         name
         for name, action in (*ACTIONS.items(), *ON_MACHINE.items())
         if {"secrets", "passphrase", "with_credentials"}.intersection(action.arguments)
     ]
     assert takes == ["place-try"]
+
+
+def test_a_kit_is_made_and_its_passphrase_told_once(page: Page, volume: FakeVolume) -> None:
+    made = page.post("/api/volumes/photos/do/make-kit", {}).json()
+    assert (made["kit"], made["passphrase"], made["pages"]["text"]) == (KIT, DRAWN, "page")
+    assert volume.recovery.given == [None]
+    for url in ("recovery", "events", "clouds"):
+        assert DRAWN not in page.get(f"/api/volumes/photos/{url}").text
+    assert DRAWN not in page.get("/api/jobs").text + page.get("/api/volumes").text
+    assert page.post("/api/volumes/photos/do/make-kit", {"passphrase": "x" * 20}).status_code == 400
+    assert page.post("/api/volumes/photos/do/remove-kit", {"kit": KIT[:8]}).json()["kit"] == KIT
 
 
 def test_settings_are_told_and_changed(page: Page, volume: FakeVolume) -> None:

@@ -1,5 +1,5 @@
 """What a person does with a volume by the page in a real browser: clouds are added, logged in to, tested and
-drained, machines let in and removed.
+drained, machines let in and removed, recovery kits made.
 
 HYBRISFS_SCREENSHOTS names a folder that the pictures are kept in.
 """
@@ -25,6 +25,7 @@ from tests.system.dashboard_page import (
     Opened,
     dashboard,
     looked_at,
+    picture,
     show,
     watched,
 )
@@ -153,6 +154,13 @@ def test_a_secret_is_typed_and_left_nowhere_but_in_the_credentials(
 
 
 def _left_nowhere(opened: Opened, device: Device, sent: list[str], *secrets: str) -> None:
+    """That the first secret is kept where only this user reads it, and none anywhere else."""
+    _not_told(opened, device, sent, *secrets)
+    credentials = json.loads((device.home / "config" / "credentials.json").read_text())
+    assert secrets[0] in json.dumps(credentials)
+
+
+def _not_told(opened: Opened, device: Device, sent: list[str], *secrets: str) -> None:
     """That no secret is on the page, in what a browser keeps of it, in an address, a log or an event."""
     page = opened.page
     kept = page.evaluate(
@@ -164,8 +172,6 @@ def _left_nowhere(opened: Opened, device: Device, sent: list[str], *secrets: str
     told = device.run("events", device.volume, "--json") + device.run("cloud", "list", "--json")
     for secret in secrets:
         assert secret not in kept + typed + logs + told + " ".join(sent) + " ".join(opened.complaints)
-    credentials = json.loads((device.home / "config" / "credentials.json").read_text())
-    assert secrets[0] in json.dumps(credentials)
 
 
 def test_a_machine_is_let_in_and_removed(opened: Opened, device: Device, tmp_path: Path) -> None:
@@ -278,3 +284,54 @@ def test_this_machine_joins_a_volume_and_mounts_it(opened: Opened, device: Devic
 def _close_first(page: Page) -> None:
     """Close a dialog that another one follows."""
     page.get_by_role("dialog").get_by_role("button", name="Close").click()
+
+
+def test_a_recovery_kit_is_shown_once_and_printed_without_its_passphrase(
+    opened: Opened, device: Device
+) -> None:
+    page = opened.page
+    page.evaluate("() => { window.printed = 0; window.print = () => { window.printed += 1 } }")
+    show(page, "overview")
+    page.get_by_role("button", name="Make a recovery kit").click(timeout=PATIENCE)
+    dialog = page.get_by_role("dialog", name="Make a recovery kit")
+    looked_at(page, "kit")
+    dialog.get_by_role("button", name="Make", exact=True).click()
+    shown = dialog.locator(".passphrase")
+    expect(shown).to_be_visible(timeout=PATIENCE)
+    passphrase = shown.inner_text()
+    assert len(passphrase) > 30
+    expect(dialog.get_by_text("All clouds have the kit.")).to_be_visible()
+    looked_at(page, "kit-made")
+    page.keyboard.press("Escape")
+    expect(shown).to_be_visible()
+    dialog.get_by_role("button", name="Print").click()
+    assert page.evaluate("window.printed") == 1
+    page.emulate_media(media="print")
+    expect(dialog.locator(".printed")).to_be_visible()
+    expect(shown).to_be_hidden()
+    expect(page.locator("header")).to_be_hidden()
+    assert passphrase not in dialog.locator(".printed").inner_text()
+    assert device.clouds[0].as_uri() in dialog.locator(".printed").inner_text()
+    picture(page, "kit-printed")
+    page.emulate_media(media="screen")
+    dialog.get_by_role("button", name="I have written it down").click()
+    expect(dialog).to_have_count(0)
+    _not_told(opened, device, [], passphrase)
+    show(page, "devices")
+    expect(page.get_by_text("on all clouds")).to_be_visible(timeout=PATIENCE)
+    looked_at(page, "kits")
+    [kit] = json.loads(device.run("recovery", "show", device.volume, "--json"))["kits"]
+    (device.root / "passphrase").write_text(passphrase)
+    with Device(device.root / "new") as lost:
+        _recovered(lost, device, device.root / "passphrase")
+    page.get_by_role("button", name=f"Remove the recovery kit {kit['kit'][:8]}").click()
+    page.get_by_role("dialog").get_by_role("button", name="Remove").click()
+    expect(page.get_by_text("no kit", exact=True)).to_be_visible(timeout=PATIENCE)
+    assert opened.complaints == []
+
+
+def _recovered(lost: Device, device: Device, passphrase: Path) -> None:
+    """That the passphrase that was shown opens the kit that the clouds have."""
+    lost.root.mkdir()
+    lost.run("recover", "--cloud", device.clouds[0].as_uri(), "--passphrase-file", str(passphrase))
+    assert "vol" in lost.run("volume", "list")
