@@ -9,6 +9,8 @@ POST /api/volumes/NAME/versions      {"path"}: what a file was before
 POST /api/volumes/NAME/removed       {"path"}: what was removed from a folder
 POST /api/volumes/NAME/restore       {"path", "since"}: the version that was begun then;
                                      {"path", "at"}: as it was then; {"path"}: what was removed
+POST /api/volumes/NAME/merge         {"path"}: what merging the versions in conflict would change;
+                                     {"path", "mark"}: merge them
 POST /api/volumes/NAME/keys          {"container", "prefix", "after"}: a page of the keys of a container
 POST /api/volumes/NAME/do/ACTION     one of `ACTIONS`
 GET  /api/kinds                      the kinds of clouds: how the URL of one is written, and what it is
@@ -38,6 +40,7 @@ from starlette.routing import BaseRoute, Route
 from dashboard.actions import AnyRequest, ask, perform
 from dashboard.guard import Session, owner_of
 from dashboard.jobs import Jobs
+from dashboard.merging import merge
 from hybrisfs.api.clouds import CloudListRequest
 from hybrisfs.api.decisions import ConflictsListRequest, DeletionsListRequest
 from hybrisfs.api.files import FileReadRequest, FolderListRequest
@@ -93,6 +96,7 @@ class Api:
             Route("/api/volumes/{name}/versions", _writing(self._versions), methods=["POST"]),
             Route("/api/volumes/{name}/removed", _writing(self._removed), methods=["POST"]),
             Route("/api/volumes/{name}/restore", _writing(self._restore), methods=["POST"]),
+            Route("/api/volumes/{name}/merge", _writing(self._merge), methods=["POST"]),
             Route("/api/volumes/{name}/keys", _writing(self._keys), methods=["POST"]),
             Route("/api/volumes/{name}/do/{action}", _writing(self._do), methods=["POST"]),
             Route("/api/volumes/{name}/{what}", _reading(self._facts)),
@@ -177,6 +181,12 @@ class Api:
         if number is None:
             raise UsageError("this version is not kept any more")
         return message_of(ask(VersionsRestoreRequest(name=name, path=path, version=number)))
+
+    def _merge(self, request: Request, body: Message) -> Message:
+        mark = body.get("mark")
+        if mark is not None and not isinstance(mark, str):
+            raise UsageError("mark must be a text")
+        return merge(request.path_params["name"], _inside(body), mark)
 
     def _keys(self, request: Request, body: Message) -> Message:
         asked: Message = {name: body[name] for name in ("container", "prefix", "after") if name in body}

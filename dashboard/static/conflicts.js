@@ -2,7 +2,7 @@
 
 import { about, ask } from "./api.js";
 import { differences } from "./diff.js";
-import { button, card, confirm, empty, icon } from "./parts.js";
+import { button, card, choices, closing, confirm, dialog, empty, icon, toast, trouble } from "./parts.js";
 import { h } from "./vdom.js";
 import { size } from "./words.js";
 
@@ -14,7 +14,8 @@ export const conflicts = {
     const known = app.data[`conflicts?first=${first(app).value}`];
     if (known?.failure) return empty(known.failure.message);
     if (!known) return empty("Looking …");
-    if (!known.total && (known.keys.length || known.moved.length)) return [keys(known.keys), moved(known.moved)];
+    if (!known.total && (known.keys.length || known.moved.length))
+      return [keys(known.keys), moved(known.moved)];
     if (!known.total)
       return h(
         "div",
@@ -53,8 +54,20 @@ function keys(found) {
   return card(
     "Keys with several values",
     { id: "keys" },
-    h("p", { class: "quiet" }, "Machines have written these without knowing of each other. All values are kept until one is written again; ", h("code", null, "hybrisfs kv get --all"), " shows them."),
-    h("ul", { class: "rows" }, found.map((one) => h("li", { key: `${one.container}/${one.key}` }, `${one.container}/${one.key}: ${one.values} values`))),
+    h(
+      "p",
+      { class: "quiet" },
+      "Machines have written these without knowing of each other. All values are kept until one is written again; ",
+      h("code", null, "hybrisfs kv get --all"),
+      " shows them.",
+    ),
+    h(
+      "ul",
+      { class: "rows" },
+      found.map((one) =>
+        h("li", { key: `${one.container}/${one.key}` }, `${one.container}/${one.key}: ${one.values} values`),
+      ),
+    ),
   );
 }
 
@@ -63,12 +76,25 @@ function moved(found) {
   if (!found.length) return null;
   const late = (one) => `${one.container}: ${one.late} keys were written in the log after it had left.`;
   const twice = (one) => `${one.container} was moved to two places at the same time, and is in both.`;
-  const lines = found.flatMap((one) => [...(one.late ? [late(one)] : []), ...(one.twice ? [twice(one)] : [])]);
+  const lines = found.flatMap((one) => [
+    ...(one.late ? [late(one)] : []),
+    ...(one.twice ? [twice(one)] : []),
+  ]);
   return card(
     "Containers that were moved",
     { id: "moved" },
-    h("p", { class: "quiet" }, "Nothing is lost. ", h("code", null, "hybrisfs kv migrate"), " to where a container is brings late keys there. Of two, put into one what you need of the other, and drop that one."),
-    h("ul", { class: "rows" }, lines.map((line) => h("li", { key: line }, line))),
+    h(
+      "p",
+      { class: "quiet" },
+      "Nothing is lost. ",
+      h("code", null, "hybrisfs kv migrate"),
+      " to where a container is brings late keys there. Of two, put into one what you need of the other, and drop that one.",
+    ),
+    h(
+      "ul",
+      { class: "rows" },
+      lines.map((line) => h("li", { key: line }, line)),
+    ),
   );
 }
 
@@ -142,6 +168,7 @@ function group(app, { of, versions }) {
           },
           shown.open ? "Hide" : "Compare",
         ),
+        button("Merge", () => merge(app, of), { label: `Merge the versions of ${name}` }),
         button(
           "Keep both",
           () => settle("keep-all", versions[0].path, `All versions of ${name} are files of their own now.`),
@@ -189,5 +216,56 @@ function text(shown, index) {
     { class: "text", tabindex: 0 },
     lines.map(([line, differs], number) => (differs ? h("mark", { key: number }, `${line}\n`) : `${line}\n`)),
     mine.whole ? null : "…",
+  );
+}
+
+/** Show what hybrisfs conflicts merge would do, and do it when a person says so. */
+async function merge(app, path) {
+  const url = about(app.volume.name, "merge");
+  const found = await app.attempt(() => ask(url, { path }));
+  if (!found) return;
+  const done = await dialog(`Merge ${path.split("/").at(-1)}`, (here) => {
+    if (!found.merged)
+      return [
+        h("p", { key: "why" }, `${found.path} is not merged without you: ${found.why}.`),
+        h(
+          "p",
+          { key: "how" },
+          "This opens a program where you decide: ",
+          h("code", null, "hybrisfs conflicts merge PATH"),
+        ),
+        closing(here),
+      ];
+    const onsubmit = here.submit(async () => {
+      await ask(url, { path, mark: found.mark });
+      here.close(true);
+    });
+    return h(
+      "form",
+      { key: "form", onsubmit },
+      h(
+        "p",
+        { key: "what" },
+        `One file is made of ${found.versions.length} versions, with the changes of all. Each of them stays as an earlier version. This is changed in the one under the name:`,
+      ),
+      change(found),
+      trouble(here),
+      choices(here, "Merge"),
+    );
+  });
+  if (done) toast(`Merged ${found.versions.length} versions of ${path}.`);
+  app.again();
+}
+
+/** The lines that are added and removed. */
+function change({ difference, more }) {
+  if (difference === null) return empty("The text is too large to show what is changed.");
+  return h(
+    "pre",
+    { class: "text", key: "change", role: "region", "aria-label": "What is changed", tabindex: 0 },
+    difference.map((line, number) =>
+      h(line.startsWith("+") ? "ins" : line.startsWith("-") ? "del" : "span", { key: number }, `${line}\n`),
+    ),
+    more ? "…" : null,
   );
 }

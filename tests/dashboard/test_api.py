@@ -241,6 +241,42 @@ def test_conflicts_are_settled(page: Page, volume: FakeVolume) -> None:
     assert page.post("/api/volumes/photos/do/keep", {"path": "a (conflict)"}).status_code == 200
 
 
+def test_versions_in_conflict_are_merged_after_a_look(page: Page, volume: FakeVolume) -> None:
+    url = "/api/volumes/photos/merge"
+    volume.merging.versions = {"a": b"one\nTWO\nthree\nfour\n", "a (laptop)": b"one\ntwo\nthree\nFOUR\n"}
+    volume.merging.base = b"one\ntwo\nthree\nfour\n"
+    shown = page.post(url, {"path": "a"}).json()
+    assert (shown["merged"], shown["versions"]) == (True, ["a", "a (laptop)"])
+    assert [one for one in shown["difference"] if one[0] in "+-"] == ["-four", "+FOUR"]
+    assert volume.merging.settled == []
+    for mark in ("00", 7):
+        assert page.post(url, {"path": "a", "mark": mark}).status_code == 400
+    assert page.post(url, {"path": "a", "mark": shown["mark"]}).status_code == 200
+    assert volume.merging.settled == [("a", b"one\nTWO\nthree\nFOUR\n")]
+
+
+def test_why_versions_cannot_be_merged_is_told(page: Page, volume: FakeVolume) -> None:
+    url = "/api/volumes/photos/merge"
+    volume.merging.versions = {"a": b"one\n", "a (laptop)": b"two\n"}
+    shown = page.post(url, {"path": "a"}).json()
+    assert (shown["merged"], shown["why"]) == (False, "the version that they come from is not known")
+    assert page.post(url, {"path": "a", "mark": shown["mark"]}).status_code == 400
+    assert page.post(url, {"path": "nothing"}).status_code == 400
+    assert page.post(url, {"path": "/etc/passwd"}).status_code == 400
+    assert volume.merging.settled == []
+
+
+def test_of_a_large_change_the_beginning_is_shown(page: Page, volume: FakeVolume) -> None:
+    url = "/api/volumes/photos/merge"
+    volume.merging.base = b"x\n"
+    volume.merging.versions = {"a": b"x\n", "a (laptop)": b"x\n" + b"y\n" * 1000}
+    shown = page.post(url, {"path": "a"}).json()
+    assert (len(shown["difference"]), shown["more"]) == (500, True)
+    volume.merging.versions["a (laptop)"] = b"x\n" + (b"y" * 5000 + b"\n") * 300
+    shown = page.post(url, {"path": "a"}).json()
+    assert (shown["merged"], shown["difference"], shown["more"]) == (True, None, False)
+
+
 def test_the_past_is_shown_and_restored(page: Page, volume: FakeVolume) -> None:
     url = "/api/volumes/photos"
     versions = page.post(f"{url}/versions", {"path": "notes.txt"}).json()["versions"]

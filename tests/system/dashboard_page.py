@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -29,31 +29,50 @@ class Pair(NamedTuple):
     there: Device
 
 
-def two_machines(stack: ExitStack, here_root: Path, there_root: Path) -> Pair:
-    """Two mounted machines, and a conflict on `notes.txt`; they end with the stack."""
+class Edited(NamedTuple):
+    """A text that two machines change without knowing of each other."""
+
+    before: str
+    here: str
+    there: str
+
+
+NOTES = {
+    "notes.txt": Edited("milk\nbread\napples\n", "milk\nbread\npears\n", "milk\nbread\nplums <script>\n")
+}
+
+
+def two_machines(
+    stack: ExitStack, here_root: Path, there_root: Path, *, texts: Mapping[str, Edited] = NOTES
+) -> Pair:
+    """Two mounted machines, and a conflict on each of the *texts*, by name; they end with the stack."""
     here, there = (stack.enter_context(Device(root)) for root in (here_root, there_root))
     here.create(3).mount()
     (here.mountpoint / "Photos").mkdir()
     (here.mountpoint / "Photos" / "one.jpg").write_bytes(os.urandom(2_000_000))
     (here.mountpoint / ODD).write_text("harmless")
-    (here.mountpoint / "notes.txt").write_text("milk\nbread\napples\n")
+    for name, text in texts.items():
+        (here.mountpoint / name).write_text(text.before)
+    here.sync()
     pair(here, there, "laptop")
     there.mount()
-    until((there.mountpoint / "notes.txt").exists, "the file to arrive")
+    until(lambda: all((there.mountpoint / name).exists() for name in texts), "the files to arrive")
     there.stop()
-    (here.mountpoint / "notes.txt").write_text("milk\nbread\npears\n")
+    for name, text in texts.items():
+        (here.mountpoint / name).write_text(text.here)
     here.sync()
-    _edit_unheard(here, there)
-    until(lambda: conflicts_of(here), "the conflict to be known here")
+    _edit_unheard(here, there, texts)
+    until(lambda: len(conflicts_of(here)) == len(texts), "the conflicts to be known here")
     return Pair(here, there)
 
 
-def _edit_unheard(here: Device, there: Device) -> None:
-    """Let `there` change the file without having heard of what `here` made of it."""
+def _edit_unheard(here: Device, there: Device, texts: Mapping[str, Edited]) -> None:
+    """Let `there` change the files without having heard of what `here` made of them."""
     here.stop()
     away = [cloud.rename(cloud.with_name(f"{cloud.name}.away")) for cloud in here.clouds]
     there.mount()
-    (there.mountpoint / "notes.txt").write_text("milk\nbread\nplums <script>\n")
+    for name, text in texts.items():
+        (there.mountpoint / name).write_text(text.there)
     until(lambda: there.status()["pending_files"], "the change to be pending")
     for cloud, old in zip(here.clouds, away, strict=True):
         old.rename(cloud)
