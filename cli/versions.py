@@ -12,15 +12,17 @@ from collections.abc import Iterator
 import click
 
 from cli import output
-from cli.arguments import absolute, complete_files, complete_volumes, span
+from cli.arguments import absolute, complete_files, complete_volumes, named_place, span
 from cli.output import columns, count, json_option, shown, size
 from hybrisfs.api.versions import (
     Changes,
     LogRequest,
+    Preview,
     RemovedFiles,
     Restored,
     Versions,
     VersionsListRequest,
+    VersionsPreviewRequest,
     VersionsReadRequest,
     VersionsRemovedRequest,
     VersionsRestoreRequest,
@@ -145,37 +147,90 @@ def show(path: str, at: str | None, number: int | None, name: str | None) -> Non
 
 @versions.command(
     epilog="\b\nExamples:\n  hybrisfs versions restore ~/HybrisFS/notes.txt\n"
-    "  hybrisfs versions restore ~/HybrisFS/src --at 3d --as ~/HybrisFS/old"
+    "  hybrisfs versions restore ~/HybrisFS/src --at 3d --as ~/HybrisFS/old\n"
+    "  hybrisfs versions restore ~/HybrisFS --at 3d --dry-run"
 )
 @click.argument("path", shell_complete=complete_files)
 @_at
 @_number
 @click.option("--as", "target", metavar="OTHER", help="Restore it there, and leave PATH as it is.")
+@click.option("--dry-run", is_flag=True, help="With --at: only show what would change.")
+@click.option("--yes", is_flag=True, help="Do not ask; without a terminal nobody is asked.")
 @_volume
 @json_option
 def restore(
-    path: str, at: str | None, number: int | None, target: str | None, name: str | None, as_json: bool
-) -> None:
+    path: str,
+    at: str | None,
+    number: int | None,
+    target: str | None,
+    dry_run: bool,
+    yes: bool,
+    name: str | None,
+    as_json: bool,
+) -> int:
     """Put a version of the file PATH back: unless you say which, the latest before what is there now.
 
-    With --at, PATH may be a folder: all that was in it then is put back, and what has come since stays.
-    Nothing is lost by it: what is there now is a version afterwards. Nothing is uploaded.
+    With --at, PATH may be a folder, or the folder of the volume: all that was in it then is put back, and
+    what has come since stays. Of the whole volume you are shown first what would change, and asked for its
+    name.
+
+    Nothing is lost by it: what is there now is a version afterwards. Nothing is uploaded. The exit code is 1
+    when something in the folder cannot be put back.
     """
     _exclude(at, number)
-    asked = VersionsRestoreRequest(
-        name=name,
-        path=_path(path, name),
-        at=at,
-        version=number,
-        target=None if target is None else _path(target, name),
-    )
+    where, put = _path(path, name), None if target is None else _path(target, name)
     with Client.connect() as client:
-        facts = client.call(asked)
+        if dry_run:
+            if at is None:
+                raise click.UsageError("--dry-run needs --at")
+            preview = client.call(VersionsPreviewRequest(name=name, path=where, at=at, target=put))
+            output.show(preview, as_json, _describe_preview)
+            return 1 if preview.left else 0
+        if at is not None and put is None and sys.stdin.isatty() and not yes:
+            _ask_for_whole(client, path, at, name)
+        facts = client.call(VersionsRestoreRequest(name=name, path=where, at=at, version=number, target=put))
     output.show(facts, as_json, _describe_restored)
+    return 1 if facts.left_files else 0
 
 
-def _describe_restored(facts: Restored) -> list[str]:
-    return [f"Restored {count(facts.files, 'file')} at {shown(facts.path or '.')}."]
+def _ask_for_whole(client: Client, path: str, at: str, name: str | None) -> None:
+    """If a path is the folder of a volume: show what would change, and have its name typed."""
+    volume, place = named_place(client, path, name)
+    if volume is None or {*place.split("/")} - {"", "."}:
+        return
+    preview = client.call(VersionsPreviewRequest(name=volume, path="", at=at))
+    click.echo("\n".join(_describe_preview(preview)), err=True)
+    typed = click.prompt("Type the name of the volume to restore all of it", err=True)
+    if typed != preview.name:
+        raise click.UsageError(f"the volume is called {shown(preview.name)}: nothing was changed")
+
+
+def _describe_preview(facts: Preview) -> Iterator[str]:
+    words = {"made": "make", "changed": "change", "left": "cannot be restored"}
+    rows = [
+        [words[one.what], size(one.size) if one.kind == "file" else one.kind, shown(one.path)]
+        for one in facts.changes
+    ]
+    yield from columns([["WHAT", "SIZE", "NAME"], *rows], indent="") if rows else []
+    more = facts.made + facts.changed + facts.left - sum(one.kind != "folder" for one in facts.changes)
+    if more > 0:
+        yield f"and {count(more, 'other')}"
+    yield (
+        f"Restoring would make {count(facts.made, 'file')}, change {facts.changed}, and leave {facts.same} "
+        "as they are. What has come since stays."
+    )
+    for one in facts.changes:
+        if one.why:
+            yield f"{shown(one.why)}."
+
+
+def _describe_restored(facts: Restored) -> Iterator[str]:
+    where = f" at {shown(facts.path)}" if facts.path.strip("./") else ""
+    yield f"Restored {count(facts.files, 'file')}{where}."
+    for one in facts.left:
+        yield f"{shown(one.why)}."
+    if facts.left_files > len(facts.left):
+        yield f"Nor can {count(facts.left_files - len(facts.left), 'other')}."
 
 
 def _path(path: str, name: str | None) -> str:

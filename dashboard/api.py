@@ -2,13 +2,17 @@
 
 GET  /api/volumes[?look=1]           status of all volumes, each with its verdict; look: ask the clouds
 GET  /api/volumes/NAME/WHAT          WHAT: traffic, history?span=hour|day, cost, clouds, recovery,
-                                     deletions, events, conflicts?first=N, containers
-POST /api/volumes/NAME/folder        {"path", "after"}: a page of what is in a folder
+                                     deletions, events, conflicts?first=N, containers, settings, pending,
+                                     shared, moments, pins
+POST /api/volumes/NAME/folder        {"path", "after"}: a page of what is in a folder;
+                                     {"path", "at", "after"}: of what was in it then
 POST /api/volumes/NAME/preview       {"path"}: the beginning of a file, if it is text
 POST /api/volumes/NAME/versions      {"path"}: what a file was before
 POST /api/volumes/NAME/removed       {"path"}: what was removed from a folder
 POST /api/volumes/NAME/restore       {"path", "since"}: the version that was begun then;
-                                     {"path", "at"}: as it was then; {"path"}: what was removed
+                                     {"path", "at"}: as it was then; {"path"}: what was removed;
+                                     {"path": "", "at", "confirm"}: all of the volume, by its name
+POST /api/volumes/NAME/restore-preview   {"path", "at"}: what that would change
 POST /api/volumes/NAME/merge         {"path"}: what merging the versions in conflict would change;
                                      {"path", "mark"}: merge them
 POST /api/volumes/NAME/keys          {"container", "prefix", "after"}: a page of the keys of a container
@@ -43,7 +47,7 @@ from dashboard.jobs import Jobs
 from dashboard.merging import merge
 from hybrisfs.api.clouds import CloudListRequest
 from hybrisfs.api.decisions import ConflictsListRequest, DeletionsListRequest
-from hybrisfs.api.files import FileReadRequest, FolderListRequest
+from hybrisfs.api.files import FileReadRequest, FolderListRequest, PinListRequest
 from hybrisfs.api.key_value import FoundKey, KvContainersRequest, KvPageRequest, Place
 from hybrisfs.api.maintenance import Kit, RecoveryShowRequest
 from hybrisfs.api.objects import attributes_of
@@ -51,7 +55,14 @@ from hybrisfs.api.parcels import ParcelList, ShareListRequest
 from hybrisfs.api.request import message_of
 from hybrisfs.api.status import AnyVolume, EventsRequest, PendingRequest, StatusRequest, UnusableVolume
 from hybrisfs.api.traffic import CostRequest, HistoryRequest, TrafficRequest
-from hybrisfs.api.versions import VersionsListRequest, VersionsRemovedRequest, VersionsRestoreRequest
+from hybrisfs.api.versions import (
+    VersionsFolderRequest,
+    VersionsListRequest,
+    VersionsMomentsRequest,
+    VersionsPreviewRequest,
+    VersionsRemovedRequest,
+    VersionsRestoreRequest,
+)
 from hybrisfs.api.volumes import VolumeSetRequest
 from hybrisfs.client import (
     DaemonError,
@@ -77,6 +88,7 @@ _PLAIN: Final[Mapping[str, Callable[[str], AnyRequest]]] = {
     "cost": CostRequest,
     "deletions": DeletionsListRequest,
     "settings": VolumeSetRequest,
+    "moments": VersionsMomentsRequest,
     "pending": lambda name: PendingRequest(name, limit=_PENDING),
 }
 _STATUS: Final = ((UsageError, 400), (UnknownVolumeError, 404), (DaemonError, 503))
@@ -96,6 +108,7 @@ class Api:
             Route("/api/volumes/{name}/versions", _writing(self._versions), methods=["POST"]),
             Route("/api/volumes/{name}/removed", _writing(self._removed), methods=["POST"]),
             Route("/api/volumes/{name}/restore", _writing(self._restore), methods=["POST"]),
+            Route("/api/volumes/{name}/restore-preview", _writing(self._would_restore), methods=["POST"]),
             Route("/api/volumes/{name}/merge", _writing(self._merge), methods=["POST"]),
             Route("/api/volumes/{name}/keys", _writing(self._keys), methods=["POST"]),
             Route("/api/volumes/{name}/do/{action}", _writing(self._do), methods=["POST"]),
@@ -147,6 +160,9 @@ class Api:
             return message_of(ask(ConflictsListRequest(name, int(first), _PAGE)))
         if what == "containers":
             return {"places": list(map(_place, ask(KvContainersRequest(name)).places))}
+        if what == "pins":
+            pins = ask(PinListRequest()).pins
+            return {"pins": [message_of(one) for one in pins if one.volume == name]}
         if what == "shared":
             return _shared(ask(ShareListRequest(name)))
         if what == "recovery":
@@ -155,7 +171,12 @@ class Api:
 
     def _folder(self, request: Request, body: Message) -> Message:
         wanted = {"path": body.get("path", ""), "after": body.get("after", ""), "limit": _PAGE}
-        return message_of(ask(FolderListRequest.read({"name": request.path_params["name"], **wanted})))
+        wanted["name"] = request.path_params["name"]
+        if "at" not in body:
+            return message_of(ask(FolderListRequest.read(wanted)))
+        return message_of(
+            ask(VersionsFolderRequest.read({**wanted, "path": _inside(body), "at": body["at"]}))
+        )
 
     def _preview(self, request: Request, body: Message) -> Message:
         wanted = {"path": body.get("path", ""), "offset": 0, "length": _PREVIEW}
@@ -172,6 +193,8 @@ class Api:
 
     def _restore(self, request: Request, body: Message) -> Message:
         name, path = request.path_params["name"], _inside(body)
+        if not {*path.split("/")} - {"", "."} and body.get("confirm") != name:
+            raise UsageError(f"the volume is called {name}", "nothing was changed")
         if "since" not in body:
             asked = VersionsRestoreRequest.read({"name": name, "path": path, "at": body.get("at")})
             return message_of(ask(asked))
@@ -181,6 +204,12 @@ class Api:
         if number is None:
             raise UsageError("this version is not kept any more")
         return message_of(ask(VersionsRestoreRequest(name=name, path=path, version=number)))
+
+    def _would_restore(self, request: Request, body: Message) -> Message:
+        wanted = {"name": request.path_params["name"], "path": _inside(body), "at": body.get("at")}
+        preview = message_of(ask(VersionsPreviewRequest.read(wanted)))
+        preview["changes"] = preview["changes"][:_MOST_VERSIONS]
+        return preview
 
     def _merge(self, request: Request, body: Message) -> Message:
         mark = body.get("mark")

@@ -1,7 +1,9 @@
 // Folders, and where the content of each file is.
 
 import { about, ask } from "./api.js";
+import { earlier, showEarlier } from "./earlier.js";
 import { badge, button, empty, icon } from "./parts.js";
+import { pins, showPins } from "./pins.js";
 import { shared, showShared } from "./shared.js";
 import { h } from "./vdom.js";
 import { past, showRemoved, showVersions } from "./versions.js";
@@ -32,6 +34,8 @@ export const files = {
           : table(app, place),
       preview(app, place),
       past(app, place),
+      earlier(app, place),
+      pins(app, place),
       shared(app, place),
     ];
   },
@@ -49,6 +53,8 @@ function unread(path) {
     busy: false,
     preview: null,
     past: null,
+    earlier: null,
+    pins: null,
     shared: null,
   };
 }
@@ -117,6 +123,8 @@ function crumbs(app, place) {
     h(
       "div",
       { class: "buttons" },
+      button("As it was", () => showEarlier(app, place)),
+      button("Pinned", () => showPins(app, place)),
       button("Removed files", () => showRemoved(app, place, place.path)),
       button("Shared by links", () => showShared(app, place)),
     ),

@@ -3,7 +3,7 @@
 import { about, ask } from "./api.js";
 import { badge, button, confirm, empty, toast } from "./parts.js";
 import { h } from "./vdom.js";
-import { moment, size } from "./words.js";
+import { count, moment, size } from "./words.js";
 
 /** Show the versions of the file at `path`. */
 export function showVersions(app, place, path) {
@@ -54,8 +54,10 @@ export function past(app, place) {
 
 function restored(app, wanted, said) {
   return app.attempt(async () => {
-    await ask(about(app.volume.name, "restore"), wanted);
-    toast(said);
+    const { left, left_files } = await ask(about(app.volume.name, "restore"), wanted);
+    if (left_files)
+      toast(`${left[0].why}. Of ${wanted.path}, ${count(left_files, "file")} cannot be restored.`, "bad");
+    else toast(said);
   });
 }
 

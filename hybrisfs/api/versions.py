@@ -5,21 +5,30 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import msgspec
+
 from hybrisfs.api.request import Folder, LongRequest, Moved, Record, Request, Text
 
 __all__ = [
     "Change",
     "Changes",
+    "FileThen",
+    "FolderThen",
     "LogRequest",
     "Moments",
+    "NotRestored",
+    "Preview",
+    "PreviewedFile",
     "Removed",
     "RemovedFiles",
     "Restored",
     "Version",
     "VersionRead",
     "Versions",
+    "VersionsFolderRequest",
     "VersionsListRequest",
     "VersionsMomentsRequest",
+    "VersionsPreviewRequest",
     "VersionsReadRequest",
     "VersionsRemovedRequest",
     "VersionsRestoreRequest",
@@ -157,6 +166,41 @@ class VersionsMomentsRequest(Request[Moments]):
     name: Text | None = None
 
 
+class FileThen(Record):
+    """What was in a folder at a moment."""
+
+    name: str
+    kind: str
+    """file, folder, link or other."""
+    size: int
+    """In bytes."""
+    modified: float
+
+
+class FolderThen(Record):
+    """A page of what was in a folder at a moment, by name."""
+
+    name: str
+    """Of the volume."""
+    path: str
+    entries: list[FileThen]
+    more: bool
+    """Others follow."""
+
+
+class VersionsFolderRequest(Request[FolderThen], kw_only=True):
+    """List a page of what was in a folder at a moment."""
+
+    command: ClassVar = "versions folder"
+
+    name: Text | None = None
+    path: Text
+    at: Text
+    after: Text | None = None
+    """The last name of the page before."""
+    limit: int
+
+
 class VersionRead(Record):
     """A version that was written to a file."""
 
@@ -181,6 +225,14 @@ class VersionsReadRequest(LongRequest[VersionRead, Moved], kw_only=True):
     """The file, which must be there."""
 
 
+class NotRestored(Record):
+    """A file or folder that cannot be put back."""
+
+    path: str
+    why: str
+    """In a sentence."""
+
+
 class Restored(Record):
     """The files that were put back."""
 
@@ -189,6 +241,10 @@ class Restored(Record):
     path: str
     """Where it is, relative to the root of the volume."""
     files: int
+    left: list[NotRestored] = msgspec.field(default_factory=list)
+    """What of a folder could not be put back; the first ones."""
+    left_files: int = 0
+    """How many files and folders these are, without what is below them."""
 
 
 class VersionsRestoreRequest(Request[Restored], kw_only=True):
@@ -202,3 +258,45 @@ class VersionsRestoreRequest(Request[Restored], kw_only=True):
     version: int | None = None
     target: Text | None = None
     """Where to put it; None: where it was."""
+
+
+class PreviewedFile(Record):
+    """What restoring would do to a file or folder."""
+
+    path: str
+    what: str
+    """made: there is none; changed: it has other content; left: it cannot be put back."""
+    kind: str
+    """As in `FileThen`."""
+    size: int
+    """Of what is put back, in bytes."""
+    why: str
+    """Why it cannot, in a sentence, or ""."""
+
+
+class Preview(Record):
+    """What restoring would change. What is as it was then stays, and so does what has come since."""
+
+    name: str
+    """Of the volume."""
+    path: str
+    """Where it would be, relative to the root of the volume."""
+    changes: list[PreviewedFile]
+    """The first ones, by path."""
+    made: int
+    changed: int
+    left: int
+    """How many; folders that would be made are not counted."""
+    same: int
+    """Files that are as they were then."""
+
+
+class VersionsPreviewRequest(Request[Preview], kw_only=True):
+    """Tell what `versions restore` with the same path, moment and target would change. Changes nothing."""
+
+    command: ClassVar = "versions preview"
+
+    name: Text | None = None
+    path: Text
+    at: Text
+    target: Text | None = None

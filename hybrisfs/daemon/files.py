@@ -268,7 +268,9 @@ class VersionCommands:
                 versions.LogRequest.answered_by(self._log),
                 versions.VersionsRemovedRequest.answered_by(self._removed),
                 versions.VersionsMomentsRequest.answered_by(self._moments),
+                versions.VersionsFolderRequest.answered_by(self._folder),
                 versions.VersionsReadRequest.answered_by(self._read),
+                versions.VersionsPreviewRequest.answered_by(self._preview),
                 versions.VersionsRestoreRequest.answered_by(self._restore),
             ]
         )
@@ -296,6 +298,12 @@ class VersionCommands:
     def _moments(self, asked: versions.VersionsMomentsRequest) -> versions.Moments:
         return self._slots.get(asked.name).open().versions.moments()
 
+    def _folder(self, asked: versions.VersionsFolderRequest) -> versions.FolderThen:
+        volume, path = self._located(asked.name, asked.path)
+        if not 0 < asked.limit <= _MAX_ENTRIES:
+            raise UsageError(f"limit is a number from 1 to {_MAX_ENTRIES}")
+        return volume.versions.folder(path, asked.at, asked.after or "", asked.limit)
+
     def _read(
         self, asked: versions.VersionsReadRequest, tell: Callable[[Moved], None]
     ) -> versions.VersionRead:
@@ -310,14 +318,25 @@ class VersionCommands:
                 tell(Moved(done, reader.size))
         return versions.VersionRead(volume.name, reader.size)
 
+    def _preview(self, asked: versions.VersionsPreviewRequest) -> versions.Preview:
+        volume, path, target = self._with_target(asked)
+        return volume.versions.preview(path, asked.at, target, _MOST_CHANGES)
+
     def _restore(self, asked: versions.VersionsRestoreRequest) -> versions.Restored:
+        volume, path, target = self._with_target(asked)
+        return volume.versions.restore(path, asked.at, asked.version, target)
+
+    def _with_target(
+        self, asked: versions.VersionsPreviewRequest | versions.VersionsRestoreRequest
+    ) -> tuple[OpenVolume, str, str | None]:
+        """The volume, and the path and the target in it."""
         volume, path = self._located(asked.name, asked.path)
         target: str | None = None
         if asked.target is not None:
             other, target = self._located(asked.name, asked.target)
             if other is not volume:
                 raise UsageError("a version is restored in its own volume only", "", "Copy it there instead.")
-        return volume.versions.restore(path, asked.at, asked.version, target)
+        return volume, path, target
 
 
 # -- the daemon's commands about what waits for a person: conflicts, and deletions in mass --------------

@@ -121,6 +121,11 @@ class VersionControl(Protocol):
     def restore(
         self, path: str, at: str | None, number: int | None, target: str | None
     ) -> versions.Restored: ...
+    def preview(self, path: str, at: str, target: str | None, limit: int) -> versions.Preview:
+        """What `restore` would change; the first *limit* changes."""
+
+    def folder(self, path: str, at: str, after: str, limit: int) -> versions.FolderThen:
+        """The first *limit* names that were in a folder then and sort behind *after*."""
 
 
 class VersionBytes(Protocol):

@@ -5,13 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from enum import Enum
+from typing import Final, NamedTuple
 
 from hybrisfs.api import versions as api
 from hybrisfs.api.status import VersionRoom
 from hybrisfs.errors import HybrisError, UsageError
+from hybrisfs.merge.resolution import node_shown, signed_content
 from hybrisfs.merge.signing import only_reads
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.registers.tree import Attr, attr_key, content_key
@@ -27,7 +29,7 @@ from hybrisfs.tree.unseen import Aspect, Change
 from hybrisfs.versions.account import Account
 from hybrisfs.versions.browser import HISTORY_NAME
 from hybrisfs.versions.catalog import Catalog, Version
-from hybrisfs.versions.contents import VersionReader, content_of, is_readable
+from hybrisfs.versions.contents import VersionReader, content_of, is_readable, size_of
 from hybrisfs.versions.retention import RetentionRule
 from hybrisfs.versions.thinning import Thinner
 from hybrisfs.versions.tree import VersionNode, VersionTree, format_moment, parse_moment, whole_trees
@@ -39,6 +41,8 @@ _SECOND_NS: Final = 1_000_000_000
 _SIGNED_WITHIN: Final = 60.0
 _NEW_FILE: Final = stat.S_IFREG | 0o644
 _MOST_DEPTH: Final = 4096
+_MOST_LEFT: Final = 100  # that an answer names
+_KINDS: Final = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
 
 
 class Versions:
@@ -206,10 +210,85 @@ class Versions:
                 content = self._chosen(db, path, number).content
         return VersionReader(self._fs, self._fetcher, content)
 
+    def folder(self, path: str, at: str, after: str, limit: int) -> api.FolderThen:
+        """The first *limit* names that were in a folder at the moment *at*, and sort behind *after* by their
+        bytes."""
+        with self._snapshot() as db:
+            node, tree = self._then(db, path, at), VersionTree(db, _moment(at))
+            if not stat.S_ISDIR(node.attr.mode):
+                raise UsageError(f"{shown(path)} was no folder then")
+            behind = os.fsencode(after)
+            found = [one for one in tree.children(node).items() if one[0] > behind][: limit + 1]
+        entries = [
+            api.FileThen(os.fsdecode(name), _kind(one), size_of(one.content), _seconds(one.attr.mtime))
+            for name, one in found[:limit]
+        ]
+        return api.FolderThen(self._volume, path, entries, len(found) > limit)
+
+    def preview(self, path: str, at: str, target: str | None, limit: int) -> api.Preview:
+        """What `restore` would change; the first *limit* changes."""
+        where = self._place(path, target)
+        preview = api.Preview(self._volume, os.fsdecode(b"/".join(where)), [], 0, 0, 0, 0)
+        restorer = Restorer(self._fs)
+
+        def note(place: Sequence[bytes], node: VersionNode) -> bool:
+            with self._fs.state.transaction() as tx:
+                outcome = restorer.outcome(tx, place, node.attr, node.content)
+            is_folder = stat.S_ISDIR(node.attr.mode)
+            if outcome.what is What.SAME:
+                preview.same += not is_folder
+            else:
+                preview.made += outcome.what is What.MADE and not is_folder
+                preview.changed += outcome.what is What.CHANGED
+                preview.left += outcome.what is What.LEFT
+                if len(preview.changes) < limit:
+                    preview.changes.append(_previewed(place, node, outcome))
+            return outcome.what is not What.LEFT
+
+        with self._snapshot() as db:
+            self._visit(VersionTree(db, _moment(at)), where, self._then(db, path, at), note)
+        return preview
+
     def restore(self, path: str, at: str | None, number: int | None, target: str | None) -> api.Restored:
-        """Put a file, or with *at* a folder with all that was in it, back, at *target* if that is given."""
+        """Put a file, or with *at* a folder with all that was in it, back, at *target* if that is given. What
+        of a folder cannot be put back is passed over, and told."""
         if self._fs.read_only:
             raise only_reads()
+        where = self._place(path, target)
+        restored = api.Restored(self._volume, os.fsdecode(b"/".join(where)), 0)
+        restorer = Restorer(self._fs)
+
+        def put(place: Sequence[bytes], node: VersionNode) -> bool:
+            error = restorer.put(place, node.attr, node.content).error
+            if error is not None and len(place) == len(where):
+                raise error
+            if error is not None:
+                restored.left_files += 1
+                if len(restored.left) < _MOST_LEFT:
+                    restored.left.append(api.NotRestored(os.fsdecode(b"/".join(place)), _why(error)))
+            return error is None
+
+        with self._snapshot() as db:
+            if at is not None:
+                self._visit(VersionTree(db, _moment(at)), where, self._then(db, path, at), put)
+            else:
+                version = self._chosen(db, path, number)
+                attr = VersionTree(db, version.since).attr(version.node)
+                put(
+                    where,
+                    VersionNode(
+                        (version.node,),
+                        attr or Attr(_NEW_FILE, 0, 0, 0, version.signed),
+                        version.content,
+                        1,
+                    ),
+                )
+        self._committer.commit_now()
+        restored.files = restorer.files
+        return restored
+
+    def _place(self, path: str, target: str | None) -> list[bytes]:
+        """Where something is to be restored. What is there now is signed then, and so becomes a version."""
         if not self._uploads.wait_signed(_SIGNED_WITHIN):
             raise HybrisError("what is there now could not be signed in time", "", "Try again in a while.")
         where = _names(path if target is None else target)
@@ -217,27 +296,23 @@ class Versions:
             raise UsageError("a version needs a name to be restored as")
         if where[:1] == [HISTORY_NAME]:
             raise UsageError(f"nothing can be restored into {os.fsdecode(HISTORY_NAME)}", "it is the past")
-        restorer = Restorer(self._fs)
-        with self._snapshot() as db:
-            if at is not None:
-                node = self._then(db, path, at)
-                self._put_all(restorer, VersionTree(db, _moment(at)), where, node, 0)
-            else:
-                version = self._chosen(db, path, number)
-                attr = VersionTree(db, version.since).attr(version.node)
-                restorer.put_content(where, version.content, attr or Attr(_NEW_FILE, 0, 0, 0, version.signed))
-        self._committer.commit_now()
-        return api.Restored(self._volume, os.fsdecode(b"/".join(where)), restorer.files)
+        return where
 
-    def _put_all(
-        self, restorer: Restorer, tree: VersionTree, where: list[bytes], node: VersionNode, depth: int
+    def _visit(
+        self,
+        tree: VersionTree,
+        place: list[bytes],
+        node: VersionNode,
+        visit: Callable[[Sequence[bytes], VersionNode], bool],
+        depth: int = 0,
     ) -> None:
-        if depth > _MOST_DEPTH:
+        """Call *visit* for what was at a place, and for all that was below it, unless it returns False for
+        what is above."""
+        if depth > _MOST_DEPTH or not visit(place, node):
             return
-        restorer.put(where, node)
         if stat.S_ISDIR(node.attr.mode):
             for name, child in tree.children(node).items():
-                self._put_all(restorer, tree, [*where, name], child, depth + 1)
+                self._visit(tree, [*place, name], child, visit, depth + 1)
 
     def _then(self, db: Snapshot, path: str, at: str) -> VersionNode:
         node = VersionTree(db, _moment(at)).find(_names(path))
@@ -281,6 +356,25 @@ def _seconds(moment: int) -> float:
     return moment / _SECOND_NS
 
 
+def _kind(node: VersionNode) -> str:
+    return _KINDS.get(stat.S_IFMT(node.attr.mode), "other")
+
+
+def _why(error: HybrisError) -> str:
+    """Without the advice, which is for somebody who asked for that one file."""
+    return str(error).partition("\n")[0]
+
+
+def _previewed(place: Sequence[bytes], node: VersionNode, outcome: Outcome) -> api.PreviewedFile:
+    return api.PreviewedFile(
+        path=os.fsdecode(b"/".join(place)),
+        what=outcome.what.value,
+        kind=_kind(node),
+        size=size_of(node.content),
+        why="" if outcome.error is None else _why(outcome.error),
+    )
+
+
 def _described(number: int, version: Version, readable: bool) -> api.Version:
     return api.Version(
         version=number,
@@ -301,6 +395,23 @@ def _described(number: int, version: Version, readable: bool) -> api.Version:
 # and what has come since and was not there then stays.
 
 
+class What(Enum):
+    """What restoring does to what is at a path: nothing for the last two."""
+
+    MADE = "made"
+    CHANGED = "changed"
+    SAME = "same"
+    LEFT = "left"
+
+
+class Outcome(NamedTuple):
+    """What is done, to what is there now, or why it cannot be."""
+
+    what: What
+    inode: Inode | None = None
+    error: HybrisError | None = None
+
+
 class Restorer:
     """Changes the view of one volume; each call takes the volume's lock for one file or folder."""
 
@@ -309,56 +420,49 @@ class Restorer:
         self.files = 0
         """How many files have been put back."""
 
-    def put(self, path: Sequence[bytes], node: VersionNode) -> None:
-        """Restore *node* as it was at a path; missing folders on the way are made.
-
-        Raises HybrisError when something else is in the way or bytes are gone, OSError.
-        """
-        if stat.S_ISDIR(node.attr.mode):
-            self._put_folder(path, node.attr)
-        else:
-            self._put_file(path, node.attr, node.content)
-
-    def put_content(self, path: Sequence[bytes], content: bytes | None, attr: Attr) -> None:
-        """Let the file at a path have this content; it gets *attr* when there is none."""
-        self._put_file(path, attr, content)
-
-    def _put_folder(self, path: Sequence[bytes], attr: Attr) -> None:
-        with self._fs.state.transaction() as tx:
-            if not path:
-                return
-            parent, name, inode = self._locate(tx, path)
+    def outcome(self, tx: Transaction, path: Sequence[bytes], attr: Attr, content: bytes | None) -> Outcome:
+        """What `put` would do."""
+        try:
+            inode = self._found(tx, path)
+            if stat.S_ISREG(attr.mode):
+                self._require_bytes(tx, path, content)
             if inode is None:
-                self._made(
-                    tx, parent, name, self._fs.make(tx, parent, name, attr.mode, attr.uid, attr.gid), attr
-                )
-            elif not inode.is_directory:
+                return Outcome(What.MADE)
+            if stat.S_IFMT(inode.mode) != stat.S_IFMT(attr.mode) or inode.target != (attr.target or None):
                 raise self._in_the_way(path)
+        except HybrisError as error:
+            return Outcome(What.LEFT, error=error)
+        if stat.S_ISREG(attr.mode) and not self._shows(tx, inode, content):
+            return Outcome(What.CHANGED, inode)
+        return Outcome(What.SAME, inode)
 
-    def _put_file(self, path: Sequence[bytes], attr: Attr, content: bytes | None) -> None:
+    def put(self, path: Sequence[bytes], attr: Attr, content: bytes | None) -> Outcome:
+        """Let a path be what it was: a file with this content, or else what *attr* says; missing folders on
+        the way are made. Nothing is changed if it is that, or if the outcome has an error. Raises OSError."""
         with self._fs.state.transaction() as tx:
-            self._require_bytes(tx, path, content)
-            parent, name, inode = self._locate(tx, path)
-            if inode is None:
-                inode = self._fs.make(
-                    tx,
-                    parent,
-                    name,
-                    attr.mode,
-                    attr.uid,
-                    attr.gid,
-                    rdev=attr.rdev,
-                    target=attr.target or None,
-                )
-                self._made(tx, parent, name, inode, attr)
-                if inode.is_file:
-                    self._show_content(tx, inode, content, attr.mtime)
-            elif not (inode.is_file and stat.S_ISREG(attr.mode)):
-                if stat.S_IFMT(inode.mode) != stat.S_IFMT(attr.mode) or inode.target != (attr.target or None):
-                    raise self._in_the_way(path)
-            else:
-                self._show_content(tx, inode, content, self._fs.inodes.now())
-            self.files += 1
+            outcome = self.outcome(tx, path, attr, content)
+            if outcome.what is What.MADE:
+                self._make(tx, path, attr, content)
+            elif outcome.inode is not None and outcome.what is What.CHANGED:
+                self._show_content(tx, outcome.inode, content, self._fs.inodes.now())
+            if outcome.what in (What.MADE, What.CHANGED) and not stat.S_ISDIR(attr.mode):
+                self.files += 1
+        return outcome
+
+    def _shows(self, tx: Transaction, inode: Inode, content: bytes | None) -> bool:
+        """Whether a file has this content, and no program has written to it since that was signed."""
+        signed = signed_content(tx, inode)
+        now = None if signed is None else signed.value
+        return now == content and content_key(node_shown(tx, inode)) not in self._fs.changes.unsigned
+
+    def _make(self, tx: Transaction, path: Sequence[bytes], attr: Attr, content: bytes | None) -> None:
+        parent, name = self._parent(tx, path)
+        inode = self._fs.make(
+            tx, parent, name, attr.mode, attr.uid, attr.gid, rdev=attr.rdev, target=attr.target or None
+        )
+        self._made(tx, parent, name, inode, attr)
+        if inode.is_file:
+            self._show_content(tx, inode, content, attr.mtime)
 
     def _made(self, tx: Transaction, parent: int, name: bytes, inode: Inode, attr: Attr) -> None:
         for key, value in attr.xattrs:
@@ -378,19 +482,28 @@ class Restorer:
         fs.flush(tx)
         self._fs.shown([Change(inode.ino, aspect=Aspect.CONTENT)])
 
-    def _locate(self, tx: Transaction, path: Sequence[bytes]) -> tuple[int, bytes, Inode | None]:
-        """The folder, the name in it, and what is there; missing folders on the way are made."""
+    def _found(self, tx: Transaction, path: Sequence[bytes]) -> Inode | None:
+        """What is at a path. Raises UsageError when a file is where it needs a folder."""
+        inode: Inode | None = self._fs.get(tx, ROOT_INO)
+        for index, name in enumerate(path):
+            if inode is None:
+                return None
+            if not inode.is_directory:
+                raise self._in_the_way(path[:index])
+            inode = self._fs.lookup(tx, inode.ino, name)
+        return inode
+
+    def _parent(self, tx: Transaction, path: Sequence[bytes]) -> tuple[int, bytes]:
+        """The folder, and the name in it; missing folders on the way are made."""
         parent = ROOT_INO
-        for index, name in enumerate(path[:-1]):
+        for name in path[:-1]:
             inode = self._fs.lookup(tx, parent, name)
             if inode is None:
                 above = self._fs.get(tx, parent)
                 inode = self._fs.make(tx, parent, name, stat.S_IFDIR | 0o755, above.uid, above.gid)
                 self._fs.shown([Change(parent, name), Change(parent)])
-            if not inode.is_directory:
-                raise self._in_the_way(path[: index + 1])
             parent = inode.ino
-        return parent, path[-1], self._fs.lookup(tx, parent, path[-1])
+        return parent, path[-1]
 
     def _require_bytes(self, tx: Transaction, path: Sequence[bytes], content: bytes | None) -> None:
         for run in content_of(content).runs:

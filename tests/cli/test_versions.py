@@ -6,8 +6,9 @@ import datetime
 import json
 import time
 
+from hybrisfs.api.versions import NotRestored
 from hybrisfs.client import Client
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, typed
 from tests.daemon.fake import FakeVolume
 
 
@@ -66,6 +67,46 @@ def test_a_version_is_restored(photos: FakeVolume, run: Run) -> None:
     assert done.stdout == "Restored 1 file at old.\n"
     assert run("versions", "restore", "notes.txt", "--volume", "photos").exit_code == 0
     assert photos.versions.restored == [("notes.txt", None, 1, "old"), ("notes.txt", None, None, None)]
+
+
+def test_what_restoring_would_change_is_shown(photos: FakeVolume, run: Run) -> None:
+    words = ("versions", "restore", ".", "--volume", "photos", "--at", "2023-11-14", "--dry-run")
+    done = run(*words)
+    assert done.exit_code == 1, "one file cannot be restored"
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert lines[:5] == [
+        ["WHAT", "SIZE", "NAME"],
+        ["change", "5", "bytes", "a.txt"],
+        ["make", "folder", "b"],
+        ["make", "7", "bytes", "b/c.txt"],
+        ["cannot", "be", "restored", "7", "bytes", "d.txt"],
+    ]
+    assert "Restoring would make 1 file, change 1, and leave 12 as they are." in done.stdout
+    assert done.stdout.endswith("no cloud has its bytes.\n")
+    assert json.loads(run(*words, "--json").stdout)["same"] == 12
+    assert run("versions", "restore", "a", "--volume", "photos", "--dry-run").exit_code == 2
+    assert photos.versions.restored == []
+
+
+def test_for_the_whole_volume_its_name_is_asked_for(photos: FakeVolume) -> None:
+    words = ("versions", "restore", ".", "--volume", "photos", "--at", "2023-11-14")
+    wrong = typed("music\n", *words)
+    assert (wrong.exit_code, photos.versions.restored) == (2, [])
+    assert "the volume is called photos: nothing was changed" in wrong.stderr
+    right = typed("photos\n", *words)
+    assert "Restoring would make 1 file" in right.stderr
+    assert right.exit_code == 0
+    assert photos.versions.restored == [(".", "2023-11-14", None, None)]
+    # A folder, and who says so, is not asked for.
+    assert typed("", "versions", "restore", "b", "--volume", "photos", "--at", "2023-11-14").exit_code == 0
+    assert typed("", *words, "--yes").exit_code == 0
+    assert len(photos.versions.restored) == 3
+
+
+def test_what_could_not_be_restored_is_told(photos: FakeVolume, run: Run) -> None:
+    photos.versions.left = [NotRestored("d.txt", "no cloud has its bytes")]
+    done = run("versions", "restore", ".", "--volume", "photos", "--at", "2023-11-14")
+    assert (done.exit_code, done.stdout) == (1, "Restored 1 file.\nno cloud has its bytes.\n")
 
 
 def test_moments_are_told(photos: FakeVolume) -> None:

@@ -31,6 +31,7 @@ class FakeVersions:
     """One file, notes.txt, with two versions; and one that was removed."""
 
     restored: list[tuple[str, str | None, int | None, str | None]] = field(default_factory=list)
+    left: list[api.NotRestored] = field(default_factory=list)
 
     def all(self, path: str) -> api.Versions:
         if path != "notes.txt":
@@ -64,4 +65,20 @@ class FakeVersions:
 
     def restore(self, path: str, at: str | None, number: int | None, target: str | None) -> api.Restored:
         self.restored.append((path, at, number, target))
-        return api.Restored("photos", target or path, 1)
+        return api.Restored("photos", target or path, 1, self.left, len(self.left))
+
+    def preview(self, path: str, at: str, target: str | None, limit: int) -> api.Preview:
+        """One file is changed, one made, and one cannot be put back."""
+        changes = [
+            api.PreviewedFile("a.txt", "changed", "file", 5, ""),
+            api.PreviewedFile("b", "made", "folder", 0, ""),
+            api.PreviewedFile("b/c.txt", "made", "file", 7, ""),
+            api.PreviewedFile("d.txt", "left", "file", 7, "no cloud has its bytes"),
+        ]
+        return api.Preview("photos", target or path, changes[:limit], 1, 1, 1, 12)
+
+    def folder(self, path: str, at: str, after: str, limit: int) -> api.FolderThen:
+        """Names that a folder had in 2023."""
+        names = [name for name in ("a.txt", "b", "d.txt") if name > after] if at.startswith("2023") else []
+        entries = [api.FileThen(name, "file" if "." in name else "folder", 5, 1.7e9) for name in names]
+        return api.FolderThen("photos", path, entries[:limit], len(entries) > limit)

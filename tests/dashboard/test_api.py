@@ -294,7 +294,37 @@ def test_the_past_is_shown_and_restored(page: Page, volume: FakeVolume) -> None:
     assert (gone.status_code, gone.json()["error"]) == (400, "this version is not kept any more")
 
 
-@pytest.mark.parametrize("where", ["versions", "removed", "restore"])
+def test_a_folder_is_shown_as_it_was(page: Page, volume: FakeVolume) -> None:
+    [at] = page.facts("/api/volumes/photos/moments")["moments"]
+    url = "/api/volumes/photos/folder"
+    then = page.post(url, {"path": "", "at": at}).json()
+    assert ([one["name"] for one in then["entries"]], then["more"]) == (["a.txt", "b", "d.txt"], False)
+    assert [
+        one["name"] for one in page.post(url, {"path": "", "at": at, "after": "b"}).json()["entries"]
+    ] == ["d.txt"]
+    assert page.post(url, {"path": "", "at": 7}).status_code == 400
+
+
+def test_the_volume_is_restored_to_a_moment_by_its_name(page: Page, volume: FakeVolume) -> None:
+    url, wanted = "/api/volumes/photos", {"path": "", "at": "2023-11-14T00:00Z"}
+    preview = page.post(f"{url}/restore-preview", wanted).json()
+    assert (preview["made"], preview["changed"], preview["left"], preview["same"]) == (1, 1, 1, 12)
+    assert page.post(f"{url}/restore-preview", {"path": ""}).status_code == 400
+    for confirm in ({}, {"confirm": "music"}, {"confirm": None}):
+        for path in ("", ".", "./.", ".//"):
+            answer = page.post(f"{url}/restore", {**wanted, **confirm, "path": path})
+            assert answer.status_code == 400
+    assert volume.versions.restored == []
+    assert page.post(f"{url}/restore", {**wanted, "confirm": "photos"}).json()["files"] == 1
+    assert volume.versions.restored == [("", "2023-11-14T00:00Z", None, None)]
+
+
+def test_what_is_pinned_is_listed(page: Page, volume: FakeVolume) -> None:
+    volume.content.pinned = [PurePath("a/b")]
+    assert [one["inside"] for one in page.facts("/api/volumes/photos/pins")["pins"]] == ["a/b"]
+
+
+@pytest.mark.parametrize("where", ["versions", "removed", "restore", "restore-preview"])
 @pytest.mark.parametrize("path", ["/etc/passwd", 7, None])
 def test_no_other_past_is_reached(page: Page, volume: FakeVolume, where: str, path: object) -> None:
     assert page.post(f"/api/volumes/photos/{where}", {"path": path}).status_code == 400

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -185,6 +185,108 @@ def test_removed_files_and_folders_come_back(device: Device) -> None:
     sign(device)
     assert device.volume.versions.removed("").removed == []
     assert device.fsck().problems == []
+
+
+def make_folder(device: Device, name: str, files: Mapping[str, bytes]) -> None:
+    fs = device.volume.fs
+    with fs.state.transaction() as tx:
+        folder = fs.make(tx, ROOT_INO, name.encode(), 0o40755, 1, 1)
+        for each, content in files.items():
+            inode, handle = fs.create(tx, folder.ino, each.encode(), 0o600, 1, 1, os.O_WRONLY)
+            fs.write(tx, inode, 0, content)
+            fs.release(tx, handle)
+
+
+def test_the_whole_volume_is_restored_as_the_preview_says(device: Device) -> None:
+    device.write("same", b"same")
+    device.write("changed", b"before")
+    device.write("unsigned", b"before")
+    make_folder(device, "folder", {"gone": b"gone", "stays": b"stays"})
+    then = sign(device)
+    device.write("changed", b"after it")
+    device.write("new", b"new")
+    fs = device.volume.fs
+    with fs.state.transaction() as tx:
+        folder = fs.lookup(tx, ROOT_INO, b"folder")
+        assert folder is not None
+        fs.unlink(tx, folder.ino, b"gone")
+    sign(device)
+    device.write("unsigned", b"just written")
+    written = {name: len(versions(device, name)) for name in ("same", "folder/stays", "new")}
+
+    preview = device.volume.versions.preview("", then, None, 100)
+    assert [(one.path, one.what, one.kind, one.size) for one in preview.changes] == [
+        ("changed", "changed", "file", 6),
+        ("folder/gone", "made", "file", 4),
+        ("unsigned", "changed", "file", 6),
+    ]
+    assert (preview.made, preview.changed, preview.left, preview.same) == (1, 2, 0, 2)
+    assert device.read("changed") == b"after it", "a preview changes nothing"
+    assert len(device.volume.versions.preview("", then, None, 1).changes) == 1
+
+    restored = device.volume.versions.restore("", then, None, None)
+    assert (restored.files, restored.left) == (3, [])
+    sign(device)
+    assert (device.read("changed"), device.read("unsigned")) == (b"before", b"before")
+    assert read(device, "folder/gone", number=0) == b"gone"
+    assert device.read("new") == b"new"
+    assert read(device, "unsigned", number=1) == b"just written"
+    # What was as it was then is left alone.
+    assert {name: len(versions(device, name)) for name in written} == written
+    after = device.volume.versions.preview("", then, None, 100)
+    assert (after.changes, after.same) == ([], 5)
+    assert device.fsck().problems == []
+
+
+def test_what_of_a_folder_cannot_be_restored_is_told_and_the_rest_is_restored(device: Device) -> None:
+    for name in ("a-lost", "b-blocked", "c-fine"):
+        device.write(name, f"{name} before".encode())
+    then = sign(device)
+    for name in ("a-lost", "c-fine"):
+        device.write(name, b"after")
+    remove(device, "b-blocked")
+    make_folder(device, "b-blocked", {})
+    sign(device)
+    with device.volume.fs.state.transaction() as tx:
+        tx.execute("DELETE FROM chunk WHERE length = 13 AND number = (SELECT min(number) FROM chunk)")
+    preview = device.volume.versions.preview("", then, None, 100)
+    told = {one.path: (one.what, one.why) for one in preview.changes}
+    lost = "that version of a-lost cannot be restored: no cloud has its bytes"
+    blocked = "b-blocked cannot be restored: something else has that name now"
+    assert told == {"a-lost": ("left", lost), "b-blocked": ("left", blocked), "c-fine": ("changed", "")}
+    restored = device.volume.versions.restore("", then, None, None)
+    assert [(one.path, one.why) for one in restored.left] == [("a-lost", lost), ("b-blocked", blocked)]
+    assert (restored.files, restored.left_files) == (1, 2)
+    assert (device.read("a-lost"), device.read("c-fine")) == (b"after", b"c-fine before")
+
+
+def test_a_folder_is_listed_as_it_was(device: Device) -> None:
+    make_folder(device, "folder", {"one": b"1", "three": b"333", "two": b"22"})
+    then = sign(device)
+    fs = device.volume.fs
+    with fs.state.transaction() as tx:
+        folder = fs.lookup(tx, ROOT_INO, b"folder")
+        assert folder is not None
+        for name in (b"one", b"two"):
+            fs.unlink(tx, folder.ino, name)
+    now = sign(device)
+    ask = device.volume.versions
+    first = ask.folder("folder", then, "", 2)
+    assert [(one.name, one.kind, one.size) for one in first.entries] == [
+        ("one", "file", 1),
+        ("three", "file", 3),
+    ]
+    assert first.more
+    last = ask.folder("folder", then, "three", 2)
+    assert ([one.name for one in last.entries], last.more) == (["two"], False)
+    assert [one.name for one in ask.folder("folder", now, "", 10).entries] == ["three"]
+    assert [one.kind for one in ask.folder("", now, "", 10).entries] == ["folder"]
+    for path, match in (
+        ("folder/three", "was no folder then"),
+        ("folder/one", "as far as this device knows"),
+    ):
+        with pytest.raises(UsageError, match=match):
+            ask.folder(path, now, "", 10)
 
 
 def test_what_cannot_be_asked_for(device: Device) -> None:
