@@ -60,6 +60,8 @@ def ui(path: str | None, name: str | None, section: str | None, no_browser: bool
     With PATH, it opens at that folder, or at that file and its versions; with --section as well, at that
     section of the volume that PATH is in.
 
+    On a machine without a volume, the page leads through what hybrisfs setup asks, or joins a volume.
+
     The page is served on this machine only, to this user only, until Ctrl-C or until it has not been looked
     at for 15 minutes. The link works once; run the command again for another one. With --json, which opens
     no browser, the link is printed as JSON.

@@ -39,6 +39,7 @@ from hybrisfs.api.volumes import (
     PlaceSecretsRequest,
     PlaceSuggestionsRequest,
     PlaceTryRequest,
+    VolumeCreateRequest,
     VolumeSetRequest,
 )
 from hybrisfs.client import Client, HybrisError, Message, UsageError
@@ -91,6 +92,7 @@ ON_MACHINE: Final[Mapping[str, Action]] = {
     "place-secrets": Action(PlaceSecretsRequest, ("url",)),
     "place-try": Action(PlaceTryRequest, ("url", "secrets", "make")),
     "confirm-device": Action(DeviceConfirmRequest, ("pairing", "accept")),
+    "create-volume": Action(VolumeCreateRequest, ("name", "clouds", "f", "make")),
     "suggestions": Action(PlaceSuggestionsRequest, ("name",)),
     "mount": Action(MountRequest, ("name", "directory")),
 }

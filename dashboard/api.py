@@ -19,6 +19,8 @@ POST /api/volumes/NAME/keys          {"container", "prefix", "after"}: a page of
 POST /api/volumes/NAME/do/ACTION     one of `ACTIONS`
 GET  /api/kinds                      the kinds of clouds: how the URL of one is written, and what it is
 POST /api/do/ACTION                  one of `ON_MACHINE`
+GET  /api/service                    whether systemd could start the daemon at every login, and does not yet
+POST /api/service                    let it do so
 GET  /api/jobs, POST /api/jobs       long work: {"kind", "volume", ...} begins it
 POST /api/jobs/ID/stop
 POST /api/session                    {"code"}: the token
@@ -71,7 +73,9 @@ from hybrisfs.client import (
     UnknownVolumeError,
     UsageError,
     cloud_kinds,
+    install_service,
     judge,
+    service_status,
 )
 
 __all__ = ["Api"]
@@ -113,6 +117,8 @@ class Api:
             Route("/api/volumes/{name}/keys", _writing(self._keys), methods=["POST"]),
             Route("/api/volumes/{name}/do/{action}", _writing(self._do), methods=["POST"]),
             Route("/api/volumes/{name}/{what}", _reading(self._facts)),
+            Route("/api/service", _reading(_service), methods=["GET"]),
+            Route("/api/service", _writing(_install), methods=["POST"]),
             Route("/api/kinds", _reading(_kinds)),
             Route("/api/do/{action}", _writing(self._do_here), methods=["POST"]),
             Route("/api/jobs", _reading(lambda _: {"jobs": self._jobs.all()}), methods=["GET"]),
@@ -317,6 +323,16 @@ def _judged(volume: AnyVolume) -> Message:
             "pending": verdict.pending,
         },
     }
+
+
+def _service(_: Request) -> Message:
+    facts = service_status()
+    return {"offered": bool(facts["manager"]) and not facts["enabled"]}
+
+
+def _install(_: Request, __: Message) -> Message:
+    install_service()
+    return {}
 
 
 def _kinds(_: Request) -> Message:

@@ -98,7 +98,9 @@ function addressFields(here, kinds, typed) {
     h(
       "dl",
       { id: "kinds", class: "kinds", key: "kinds" },
-      kinds.map((one) => h("div", { key: one.form }, h("dt", null, h("code", null, one.form)), h("dd", null, one.what))),
+      kinds.map((one) =>
+        h("div", { key: one.form }, h("dt", null, h("code", null, one.form)), h("dd", null, one.what)),
+      ),
     ),
     h(
       "label",
@@ -147,7 +149,8 @@ export async function logIn(app, url) {
   app.again();
 }
 
-const tryPlace = (url, secrets, make) => ask("/api/do/place-try", { url, secrets, make });
+/** Put, get and delete a small object at a place, with these secrets or those that there are. */
+export const tryPlace = (url, secrets, make) => ask("/api/do/place-try", { url, secrets, make });
 
 function secretFields({ secrets }) {
   return [
@@ -185,7 +188,8 @@ async function secretsIn(form, wanted) {
   const given = {};
   for (const { name, label } of wanted) {
     const file = form.elements[`file-${name}`]?.files[0];
-    if (file && file.size > LARGEST) throw new Failure(`${label}: the file is too large for a secret`, "", 400);
+    if (file && file.size > LARGEST)
+      throw new Failure(`${label}: the file is too large for a secret`, "", 400);
     const text = file ? await file.text() : form.elements[`secret-${name}`].value;
     if (text) given[name] = text;
   }

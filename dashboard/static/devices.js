@@ -124,12 +124,16 @@ function keep(app, { id, name }) {
   const veto = () =>
     app.attempt(async () => {
       const { kept } = await ask(about(app.volume.name, "do/keep-device"), { device: id });
-      toast(`${name} ${kept ? "belongs to the volume" : "does not belong to the volume yet"}.`, kept ? "good" : "bad");
+      toast(
+        `${name} ${kept ? "belongs to the volume" : "does not belong to the volume yet"}.`,
+        kept ? "good" : "bad",
+      );
     });
   return button("Keep", veto, { label: `Keep ${name}` });
 }
 
-async function joinAndMount(app) {
+/** Be let into a volume of another machine, and mount it. */
+export async function joinAndMount(app) {
   const name = await join(app);
   if (name) await mountVolume(app, name);
 }
@@ -138,8 +142,16 @@ function another(app) {
   return card(
     "Another machine",
     null,
-    h("p", null, "To have this folder on another machine, invite it, and give it the code that is shown then."),
-    h("p", { class: "quiet" }, "To have a folder of another machine here, too, join its volume with a code that it shows."),
+    h(
+      "p",
+      null,
+      "To have this folder on another machine, invite it, and give it the code that is shown then.",
+    ),
+    h(
+      "p",
+      { class: "quiet" },
+      "To have a folder of another machine here, too, join its volume with a code that it shows.",
+    ),
     h(
       "div",
       { class: "buttons" },

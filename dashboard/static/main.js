@@ -11,6 +11,7 @@ import { keyValue } from "./key_value.js";
 import { overview } from "./overview.js";
 import { empty, icon, toast } from "./parts.js";
 import { settings } from "./settings.js";
+import { setup } from "./setup.js";
 import { transfers } from "./transfers.js";
 import { h, render } from "./vdom.js";
 import { sentence } from "./words.js";
@@ -130,6 +131,9 @@ async function look(name, every, work) {
 
 // -- showing --------------------------------------------------------------------------------------
 
+/** Whether this machine has no volume. */
+const isEmpty = () => app.volumes?.length === 0;
+
 function attention(volume) {
   return { conflicts: volume.conflicts || 0 };
 }
@@ -194,10 +198,7 @@ function content() {
     );
   }
   if (!app.volumes) return h("p", { class: "loading" }, "Looking …");
-  if (!app.volume)
-    return empty(
-      "There is no volume yet. Run hybrisfs setup in a terminal, or hybrisfs quickstart to try it.",
-    );
+  if (!app.volume) return setup(app);
   if (app.volume.unusable && app.section !== overview) return empty("This volume cannot be used just now.");
   return app.section.view(app);
 }
@@ -220,12 +221,12 @@ function draw() {
         ),
         chooser(),
       ),
-      navigation(),
+      isEmpty() ? null : navigation(),
     ),
     h(
       "main",
       { id: "content", tabindex: -1, class: stale ? "stale" : "" },
-      h("h1", { class: "hidden" }, app.section.title),
+      h("h1", { class: "hidden" }, isEmpty() ? "Set up" : app.section.title),
       content(),
     ),
     h(

@@ -4,10 +4,10 @@ import { ask } from "./api.js";
 import { button, closing, dialog, trouble } from "./parts.js";
 import { h } from "./vdom.js";
 
-/** Ask where a volume is to be, and mount it there. */
+/** Ask where a volume is to be, and mount it there; resolves to what the daemon says of it, or to null. */
 export async function mountVolume(app, name) {
   const suggested = await app.attempt(() => ask("/api/do/suggestions", { name }));
-  if (!suggested) return;
+  if (!suggested) return null;
   let mounted = null;
   await dialog(`Mount ${name}`, (here) => {
     if (mounted)
@@ -32,6 +32,7 @@ export async function mountVolume(app, name) {
     );
   });
   app.again();
+  return mounted;
 }
 
 /** The field for the folder at which a volume is to be mounted. */
@@ -40,6 +41,12 @@ export function folderField(suggestion) {
     "label",
     { key: "directory" },
     h("span", null, "Where shall it be? ", h("small", null, "a folder that is empty or not there yet")),
-    h("input", { name: "directory", required: true, value: suggestion, spellcheck: "false", autocomplete: "off" }),
+    h("input", {
+      name: "directory",
+      required: true,
+      value: suggestion,
+      spellcheck: "false",
+      autocomplete: "off",
+    }),
   );
 }

@@ -3,6 +3,7 @@
 import { lately } from "./events.js";
 import { pauses } from "./transfers.js";
 import { badge, button, card, confirm, empty, facts, icon, meter } from "./parts.js";
+import { mountVolume } from "./mounting.js";
 import { makeKit } from "./recovery.js";
 import { plot } from "./plot.js";
 import { h } from "./vdom.js";
@@ -44,7 +45,7 @@ export const overview = {
               cloudsCard(volume),
               speedCard(app),
               deviceCard(volume),
-              storageCard(volume),
+              storageCard(app),
               lately(app),
             ),
           ],
@@ -215,7 +216,8 @@ function deviceCard(volume) {
   );
 }
 
-function storageCard(volume) {
+function storageCard(app) {
+  const { volume } = app;
   const { cache, pinned } = volume;
   return card(
     "Files",
@@ -232,5 +234,12 @@ function storageCard(volume) {
       ["Room used on this disk", `${size(cache.bytes)} of ${size(cache.budget)}`],
     ),
     meter(cache.bytes, cache.budget, "Room used on this disk"),
+    volume.mountpoint
+      ? null
+      : h(
+          "div",
+          { class: "buttons" },
+          button("Mount", () => mountVolume(app, volume.name), { kind: "primary" }),
+        ),
   );
 }

@@ -2,7 +2,6 @@
 // for as long as it is open.
 
 import { about, ask, Failure, get } from "./api.js";
-import { qr } from "./qr.js";
 import { button, choices, closing, dialog, trouble } from "./parts.js";
 import { h } from "./vdom.js";
 import { moment } from "./words.js";
@@ -28,7 +27,13 @@ export async function invite(app) {
       if (asked.role === "contributor") wanted.folders = asked.folders;
       await job.begin(here, { kind: "invite", volume, ...wanted });
     });
-    return h("form", { key: "form", onsubmit }, roleFields(here, asked), trouble(here), choices(here, "Invite"));
+    return h(
+      "form",
+      { key: "form", onsubmit },
+      roleFields(here, asked),
+      trouble(here),
+      choices(here, "Invite"),
+    );
   });
   await job.end();
   app.again();
@@ -84,7 +89,11 @@ function code({ code: text, qr: picture, expires }) {
     h("p", { key: "where" }, `On the other machine, before ${moment(expires)}:`),
     h("pre", { key: "code" }, `hybrisfs device join ${text}`),
     qr(picture, "The code of the invitation"),
-    h("p", { key: "or", class: "quiet" }, "Or “Join a volume” on its page, with the code that follows “join”."),
+    h(
+      "p",
+      { key: "or", class: "quiet" },
+      "Or “Join a volume” on its page, with the code that follows “join”.",
+    ),
   ];
 }
 
@@ -109,7 +118,13 @@ export async function join(app) {
         as_name: given("as_name"),
       });
     });
-    return h("form", { key: "form", autocomplete: "off", onsubmit }, joinFields(), trouble(here), choices(here, "Join"));
+    return h(
+      "form",
+      { key: "form", autocomplete: "off", onsubmit },
+      joinFields(),
+      trouble(here),
+      choices(here, "Join"),
+    );
   });
   await job.end();
   app.again();
@@ -172,7 +187,11 @@ function waiting(here, job, shown) {
   return [
     shown,
     job.said.comparison ? comparison(job.said) : null,
-    h("p", { key: "doing", role: "status", class: "quiet" }, job.said.doing ? `${job.said.doing} …` : "Waiting …"),
+    h(
+      "p",
+      { key: "doing", role: "status", class: "quiet" },
+      job.said.doing ? `${job.said.doing} …` : "Waiting …",
+    ),
     h(
       "div",
       { class: "buttons", key: "cancel" },
@@ -181,7 +200,8 @@ function waiting(here, job, shown) {
   ];
 }
 
-const comparison = (said) => h("p", { key: "comparison" }, "Comparison string: ", h("strong", { class: "compared" }, said.comparison));
+const comparison = (said) =>
+  h("p", { key: "comparison" }, "Comparison string: ", h("strong", { class: "compared" }, said.comparison));
 
 function comparing(here, job) {
   const { pairing: id, device } = job.said;
@@ -252,7 +272,9 @@ function outcome(done) {
       ]
     : [
         `${done.device} no longer belongs to the volume.`,
-        ...(done.final ? [] : [`That can be vetoed on other machines: hybrisfs device keep ${short}.`, forGood]),
+        ...(done.final
+          ? []
+          : [`That can be vetoed on other machines: hybrisfs device keep ${short}.`, forGood]),
       ];
   said.push(...done.charges.map((one) => `It ${one.what}; the proof is kept.`));
   if (done.removed.length) said.push(`Nor do those that it had let in: ${these(done.removed)}.`);
@@ -270,4 +292,25 @@ function outcome(done) {
       done.clouds.map((url) => h("li", { key: url }, h("span", { class: "name" }, url))),
     ),
   ];
+}
+
+// -- QR codes, which the server tells as lines of half blocks, as a terminal shows them: a block is light -
+
+const ROWS = { "█": [0, 0], "▀": [0, 1], "▄": [1, 0], " ": [1, 1] }; // dark above, dark below
+
+/** A drawing of such lines, with the words that say what it is. */
+function qr(lines, words) {
+  const width = lines[0]?.length ?? 0;
+  const height = lines.length * 2;
+  const dark = lines.flatMap((line, y) =>
+    [...line].flatMap((char, x) =>
+      (ROWS[char] ?? [0, 0]).map((one, below) => (one ? `M${x} ${2 * y + below}h1v1h-1z` : "")),
+    ),
+  );
+  return h(
+    "svg",
+    { key: "qr", class: "qr", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": words },
+    h("rect", { width, height, class: "qr-light" }),
+    h("path", { d: dark.join(""), class: "qr-dark" }),
+  );
 }
