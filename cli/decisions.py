@@ -20,7 +20,9 @@ from hybrisfs.api.decisions import (
     Deletions,
     DeletionsAcceptRequest,
     DeletionsListRequest,
+    DeletionsShowRequest,
     DeletionsUndoRequest,
+    HeldFiles,
 )
 from hybrisfs.client import Client
 
@@ -147,19 +149,19 @@ def merge(path: str, tool: str | None, dry_run: bool, name: str | None) -> None:
     )
 
 
-# -- hybrisfs deletions list, accept, undo --------------------------------------------------------------
+# -- hybrisfs deletions list, show, accept, undo --------------------------------------------------------
 
 
 @click.group()
 def deletions() -> None:
-    """Decide on mass deletions by other machines, which wait for you."""
+    """Decide on what other machines deleted or overwrote in mass."""
 
 
 @deletions.command("list", epilog="\b\nExample:\n  hybrisfs deletions list --json")
 @volume_option
 @json_option
 def list_deletions(name: str | None, as_json: bool) -> None:
-    """List what waits. This machine goes on showing it, and shows all else that is new."""
+    """List what waits. This machine goes on showing what was there, and shows all else that is new."""
     with Client.connect() as client:
         facts = client.call(DeletionsListRequest(name))
     show(facts, as_json, _listed_deletions)
@@ -169,29 +171,59 @@ def _listed_deletions(facts: Deletions) -> Iterator[str]:
     if not facts.deletions:
         yield "No deletion waits."
         return
-    rows = [["ID", "MACHINE", "WHEN", "DELETES"]]
+    rows = [["ID", "MACHINE", "WHEN", "WHAT"]]
     for one in facts.deletions:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.time))
-        rows.append([one.id, shown(one.device), when, f"{one.names} of {one.of} files and folders"])
+        what = f"deletes {one.names} of {one.of} files and folders"
+        if one.overwrites:
+            what = f"overwrites {one.names} of {one.of} files"
+        if not one.examined:
+            what += "; samples are looked at first"
+        rows.append([one.id, shown(one.device), when, what])
     yield from columns(rows, indent="")
-    yield "hybrisfs deletions accept ID deletes them here, too; undo ID brings them back everywhere."
+    yield "hybrisfs deletions show ID lists the files. accept ID lets it happen here, too;"
+    yield "undo ID brings the files back everywhere, as they were."
+
+
+@deletions.command("show", epilog="\b\nExample:\n  hybrisfs deletions show 3fa85f64a1b2")
+@click.argument("deletion", metavar="ID")
+@volume_option
+@json_option
+def show_deletion(deletion: str, name: str | None, as_json: bool) -> None:
+    """List the files that are held: their size here, and what the other machine made of them.
+
+    Of more than 1,000 files some are listed.
+    """
+    with Client.connect() as client:
+        facts = client.call(DeletionsShowRequest(name=name, id=deletion))
+    show(facts, as_json, _listed_files)
+
+
+def _listed_files(facts: HeldFiles) -> Iterator[str]:
+    rows = [["CHANGE", "HERE", "THERE", "PATH"]]
+    for one in facts.files:
+        there = "-" if one.now is None else size(one.now)
+        rows.append([one.change, size(one.before), there, shown(one.path)])
+    yield from columns(rows, indent="")
+    if facts.count > len(facts.files):
+        yield f"and {facts.count - len(facts.files)} more"
 
 
 @deletions.command(epilog="\b\nExample:\n  hybrisfs deletions accept 3fa85f64a1b2")
 @click.argument("deletion", metavar="ID")
 @volume_option
 def accept(deletion: str, name: str | None) -> None:
-    """Delete here, too, what another machine deleted."""
+    """Delete or overwrite here, too, what another machine did."""
     with Client.connect() as client:
         client.call(DeletionsAcceptRequest(name=name, id=deletion))
-    click.echo("Deleted here, too.")
+    click.echo("Done here, too.")
 
 
 @deletions.command(epilog="\b\nExample:\n  hybrisfs deletions undo 3fa85f64a1b2")
 @click.argument("deletion", metavar="ID")
 @volume_option
 def undo(deletion: str, name: str | None) -> None:
-    """Bring back on all machines what another machine deleted."""
+    """Bring back on all machines what another machine deleted or overwrote."""
     with Client.connect() as client:
         client.call(DeletionsUndoRequest(name=name, id=deletion))
     click.echo("Brought back, on all machines.")

@@ -45,7 +45,7 @@ _COMMANDS: Final = {
     "versions": ("versions", "List, show and restore what files and folders were before."),
     "share": ("share", "Make a link that opens one file in any browser, for some days."),
     "conflicts": ("decisions", "See and settle what several machines have changed at the same time."),
-    "deletions": ("decisions", "Decide on mass deletions by other machines, which wait for you."),
+    "deletions": ("decisions", "Decide on what other machines deleted or overwrote in mass."),
     "device": ("device", "Let other machines into a volume, and list them."),
     "recovery": ("recovery", "Prepare for the loss of all machines: make and check recovery kits."),
     "recover": ("recovery", "Bring a volume back from its clouds when all machines are lost."),

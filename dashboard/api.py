@@ -2,8 +2,8 @@
 
 GET  /api/volumes[?look=1]           status of all volumes, each with its verdict; look: ask the clouds
 GET  /api/volumes/NAME/WHAT          WHAT: traffic, history?span=hour|day, cost, clouds, recovery,
-                                     deletions, events, conflicts?first=N, containers, settings, pending,
-                                     shared, moments, pins
+                                     deletions, held?id=ID, events, conflicts?first=N, containers, settings,
+                                     pending, shared, moments, pins
 POST /api/volumes/NAME/folder        {"path", "after"}: a page of what is in a folder;
                                      {"path", "at", "after"}: of what was in it then
 POST /api/volumes/NAME/preview       {"path"}: the beginning of a file, if it is text
@@ -48,7 +48,7 @@ from dashboard.guard import Session, owner_of
 from dashboard.jobs import Jobs
 from dashboard.merging import merge
 from hybrisfs.api.clouds import CloudListRequest
-from hybrisfs.api.decisions import ConflictsListRequest, DeletionsListRequest
+from hybrisfs.api.decisions import ConflictsListRequest, DeletionsListRequest, DeletionsShowRequest
 from hybrisfs.api.files import FileReadRequest, FolderListRequest, PinListRequest
 from hybrisfs.api.key_value import FoundKey, KvContainersRequest, KvPageRequest, Place
 from hybrisfs.api.maintenance import Kit, RecoveryShowRequest
@@ -84,6 +84,7 @@ _MAX_BODY: Final = 64 << 10  # bytes
 _PAGE: Final = 100  # names, keys or conflicts in one answer
 _EVENTS: Final = 200  # the latest
 _PENDING: Final = 20  # files that have waited longest
+_HELD: Final = 20  # files of what waits for a person
 _MOST_VERSIONS: Final = 200  # versions, or names that were removed, in one answer; the latest
 _PREVIEW: Final = 64 << 10  # bytes of a file that are shown
 _PLAIN: Final[Mapping[str, Callable[[str], AnyRequest]]] = {
@@ -164,6 +165,9 @@ class Api:
             if not first.isdecimal() or len(first) > 9:
                 raise UsageError("first must be a number")
             return message_of(ask(ConflictsListRequest(name, int(first), _PAGE)))
+        if what == "held":
+            held = ask(DeletionsShowRequest(name=name, id=request.query_params.get("id", "")))
+            return {"files": message_of(held.files[:_HELD]), "count": held.count}
         if what == "containers":
             return {"places": list(map(_place, ask(KvContainersRequest(name)).places))}
         if what == "pins":

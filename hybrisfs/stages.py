@@ -47,6 +47,8 @@ class Wake(Enum):
     """Somebody wants the clouds looked at."""
     CLOUDS = auto()
     """The set of clouds may be another one."""
+    SUSPECTED = auto()
+    """Another device has overwritten many files, samples of which are to be looked at."""
     HEAD = auto()
     """Our head is to go out, though it may say nothing new."""
 
@@ -114,6 +116,10 @@ class Signals:
     def content_wanted(self) -> None:
         """There may be content that is to be kept here and is not here yet."""
         self.wake(Wake.CONTENT)
+
+    def suspected(self) -> None:
+        """Overwritten files are held, samples of which are to be looked at."""
+        self.wake(Wake.SUSPECTED)
 
     def settings_changed(self) -> None:
         """What may move between this device and the clouds was changed."""

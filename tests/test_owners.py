@@ -30,6 +30,8 @@ IN_SQL = re.compile(rf"x'(?:{'|'.join(f'{letter:02x}' for letter in LETTERS)})'"
 OTHER_LETTERS = {
     "hybrisfs.daemon.supervisor": "a word that it says",
     "hybrisfs.fuse.session": "a word of a protocol",
+    "hybrisfs.merge.losses": "a folder of git",
+    "hybrisfs.merge.samples": "how files of some formats begin",
     "hybrisfs.kv.service_metadata": "keys of a service",
     "hybrisfs.kv.service_updates": "keys of a service",
     "hybrisfs.kv.service_writes": "keys of a service",

@@ -10,15 +10,18 @@ import { h } from "./vdom.js";
 import { ago, cloudState, count, list, rate, size, summary } from "./words.js";
 
 const RECOVERY_EVERY = 600; // seconds; that asks the clouds
+const HELD_EVERY = 30;
+const HELD_SHOWN = 4;
 
 export const overview = {
   id: "overview",
   title: "Overview",
-  needs: () => [
+  needs: (app) => [
     { name: "history?span=hour", every: 10 },
     { name: "deletions", every: 5 },
     { name: "events", every: 5 },
     { name: "recovery", every: RECOVERY_EVERY },
+    ...undecided(app).map((one) => ({ name: heldName(one), every: HELD_EVERY })),
   ],
   view(app) {
     const { volume } = app;
@@ -56,7 +59,6 @@ export const overview = {
 /** What waits for a person. */
 function todo(app) {
   const { volume } = app;
-  const deletions = app.data.deletions?.deletions ?? [];
   const kits = app.data.recovery?.kits;
   const tasks = [];
   if (volume.conflicts) {
@@ -69,31 +71,7 @@ function todo(app) {
       ),
     );
   }
-  for (const one of deletions) {
-    const said = `${one.device} deleted ${one.names.toLocaleString("en")} of ${one.of.toLocaleString("en")} files and folders ${ago(one.time)}.`;
-    tasks.push(
-      task(
-        one.id,
-        said,
-        "That is much, so nothing of it was deleted here yet.",
-        button(
-          "Bring them back",
-          () => app.act("undo-deletion", { id: one.id }, "Brought back on all machines."),
-          { kind: "primary" },
-        ),
-        button("Delete here, too", async () => {
-          if (
-            await confirm(
-              "Delete here, too?",
-              `What ${one.device} deleted is deleted on this machine, too: ${one.names.toLocaleString("en")} files and folders.`,
-              "Delete",
-            )
-          )
-            await app.act("accept-deletion", { id: one.id }, "Deleted here, too.");
-        }),
-      ),
-    );
-  }
+  for (const one of undecided(app)) tasks.push(deletion(app, one));
   if (kits && kits.length === 0) {
     tasks.push(
       task(
@@ -132,6 +110,49 @@ function todo(app) {
     tasks.push(task("error", "Something went wrong in the background.", volume.last_error));
   if (!tasks.length) return null;
   return card("For you to look at", { wide: true }, h("ul", { class: "tasks" }, tasks));
+}
+
+/** What another machine has deleted or overwritten in mass. */
+function deletion(app, one) {
+  const many = `${one.names.toLocaleString("en")} of ${one.of.toLocaleString("en")} ${one.overwrites ? "files" : "files and folders"}`;
+  const [did, verb, done] = one.overwrites
+    ? ["overwrote", "Overwrite", "Overwritten"]
+    : ["deleted", "Delete", "Deleted"];
+  const why = one.overwrites
+    ? "That is much at once, as after ransomware, so this machine still shows these files as they were."
+    : "That is much, so nothing of it was deleted here yet.";
+  return task(
+    one.id,
+    `${one.device} ${did} ${many} ${ago(one.time)}.`,
+    [why, heldFiles(app.data[heldName(one)])],
+    button(
+      "Bring them back",
+      () => app.act("undo-deletion", { id: one.id }, "Brought back on all machines."),
+      { kind: "primary" },
+    ),
+    button(`${verb} here, too`, async () => {
+      if (
+        await confirm(
+          `${verb} here, too?`,
+          `What ${one.device} ${did} is ${did === "deleted" ? did : "overwritten"} on this machine, too: ${many}.`,
+          verb,
+        )
+      )
+        await app.act("accept-deletion", { id: one.id }, `${done} here, too.`);
+    }),
+  );
+}
+
+/** Of what is overwritten, samples are looked at before anybody is asked. */
+const undecided = (app) => (app.data.deletions?.deletions ?? []).filter((one) => one.examined);
+const heldName = (one) => `held?id=${one.id}`;
+
+/** The first files of a deletion. */
+function heldFiles(held) {
+  if (!held?.files?.length) return null;
+  const some = held.files.slice(0, HELD_SHOWN).map((one) => one.path);
+  const others = held.count - some.length;
+  return ` For example ${list(some)}${others > 0 ? `, and ${count(others, "other")}` : ""}.`;
 }
 
 function task(key, what, why, ...buttons) {

@@ -20,7 +20,10 @@ __all__ = [
     "Deletions",
     "DeletionsAcceptRequest",
     "DeletionsListRequest",
+    "DeletionsShowRequest",
     "DeletionsUndoRequest",
+    "HeldFile",
+    "HeldFiles",
     "MovedContainer",
 ]
 
@@ -154,7 +157,7 @@ class ConflictsSettleRequest(Request[Named], kw_only=True):
 
 
 class Deletion(Record):
-    """A deletion in mass by another device, which waits."""
+    """What another device has deleted or overwritten in mass, which waits."""
 
     id: str
     """The beginning of its id, in hex."""
@@ -163,9 +166,13 @@ class Deletion(Record):
     time: float
     """When it did so, in seconds since the epoch."""
     names: int
-    """How many files and folders it deletes."""
+    """How many files and folders it deletes, or files that it overwrites."""
     of: int
     """How many there were."""
+    overwrites: bool = False
+    """It overwrites files, and deletes none but those in the place of which it puts others."""
+    examined: bool = True
+    """False: samples are looked at first, and nobody need decide yet."""
 
 
 class Deletions(Record):
@@ -184,8 +191,40 @@ class DeletionsListRequest(Request[Deletions]):
     name: Text | None = None
 
 
+class HeldFile(Record):
+    """A file or folder that is shown as it was."""
+
+    path: str
+    change: str
+    """By the other device: deleted, replaced (another file has its place), overwritten, emptied or closed
+    (nobody may read it)."""
+    before: int
+    """Bytes of the file as it is shown; 0 of a folder."""
+    now: int | None
+    """Bytes of what is there in its stead; None: nothing."""
+
+
+class HeldFiles(Record):
+    """What one deletion is about, by path; the first thousand."""
+
+    name: str
+    """Of the volume."""
+    files: list[HeldFile]
+    count: int
+    """How many there are."""
+
+
+class DeletionsShowRequest(Request[HeldFiles], kw_only=True):
+    """Which files and folders a deletion is about."""
+
+    command: ClassVar = "deletions show"
+
+    name: Text | None = None
+    id: Text
+
+
 class DeletionsAcceptRequest(Request[Named], kw_only=True):
-    """Delete here, too."""
+    """Delete or overwrite here, too."""
 
     command: ClassVar = "deletions accept"
 
@@ -194,7 +233,7 @@ class DeletionsAcceptRequest(Request[Named], kw_only=True):
 
 
 class DeletionsUndoRequest(Request[Named], kw_only=True):
-    """Bring the deleted files back on all devices."""
+    """Bring the deleted or overwritten files back on all devices."""
 
     command: ClassVar = "deletions undo"
 

@@ -124,7 +124,8 @@ class VolumeSettings(Named):
     notifications: bool
     """The desktop shows trouble that needs a person."""
     deletion_percent: int
-    """Deletions of more of all names by another device wait for a person; 100: none does."""
+    """Deletions of more of all names by another device wait for a person; 100: none does, nor does what it
+    overwrites."""
     discard_hours: int
     """For how long the clouds keep what nothing needs any more."""
     veto_hours: int

@@ -362,6 +362,9 @@ class DecisionCommands:
                 decisions.ConflictsCompareRequest.answered_by(self._compare),
                 decisions.ConflictsSettleRequest.answered_by(self._settle_merged),
                 decisions.DeletionsListRequest.answered_by(self._deletions),
+                decisions.DeletionsShowRequest.answered_by(
+                    lambda asked: self._slots.get(asked.name).open().held_files(asked.id)
+                ),
                 decisions.DeletionsAcceptRequest.answered_by(
                     lambda asked: self._decide(asked.name, asked.id, undo=False)
                 ),

@@ -1,7 +1,7 @@
-"""The brake on mass deletion: when another device takes away much of the volume, that waits for a person.
+"""The brake on mass deletion and overwriting: when another device takes away much of the volume, that waits.
 
-What it comes of may be a slip, a sick program or a thief. `hybrisfs.merge.losses` finds what is lost to
-this device's view, by whatever register, and keeps it there until a person here decides; this is the
+What it comes of may be a slip, a sick program, ransomware or a thief. `hybrisfs.merge.losses` finds what is
+lost to this device's view, by whatever register, and keeps it there until it is decided; this is the
 arithmetic. One device has taken too much away, more than `FEW` in any case, when one of these holds:
 
 * What it did within `WINDOW_NS`, by the moments of its updates (`hybrisfs.state.moments`), is more than the
@@ -10,9 +10,14 @@ arithmetic. One device has taken too much away, more than `FEW` in any case, whe
   one deletion as many small ones: of a moment it is certain only that it is no sooner than those of the
   causes. A device that was away while another deleted nearly everything bit by bit asks once: that is worth a
   question.
-* Files with other contents in place of old ones (`hybrisfs.merge.losses` says which count), done within
-  `WINDOW_NS`, are more than the *share* of all files. Programs overwrite much for good reasons, but seldom
-  most of a volume that nothing had touched for days.
+
+It has overwritten too much, by the moments, when one of these holds:
+
+* Files that it overwrote are more than a tenth of the *share* of all files, or than `MANY` where that is
+  less: `Cause.MANY`. Programs do that for good reasons, so samples decide whether a person is asked
+  (`hybrisfs.merge.samples`).
+* Files that it replaced *wholly*, as `hybrisfs.merge.losses` calls it, are more than the *share* of all
+  files: `Cause.MUCH`. A person is asked unless samples show that the files are still what they were.
 """
 
 from __future__ import annotations
@@ -24,14 +29,18 @@ from msgspec import Struct, field
 
 from hybrisfs.kinds import NODE, PLACE
 from hybrisfs.registers.tree import place_key
+from hybrisfs.state.decisions import Cause
 
-__all__ = ["FEW", "MOST", "WINDOW", "WINDOW_NS", "Brake", "Loss", "Shown", "Verdict"]
+__all__ = ["FEW", "MANY", "MOST", "WINDOW", "WINDOW_NS", "Brake", "Loss", "Shown", "Verdict"]
 
 WINDOW: Final = 600.0
 WINDOW_NS: Final = int(WINDOW) * 1_000_000_000
 FEW: Final = 50
 """In names: the losses by a device are never held while they are no more than that."""
+MANY: Final = 1000
+"""Overwritten files that are looked at, whatever part they are of all."""
 MOST: Final = 0.75
+_TENTH: Final = 10
 
 
 class Loss(NamedTuple):
@@ -39,10 +48,12 @@ class Loss(NamedTuple):
 
     key: bytes
     former: bytes | None
-    overwritten: bool = False
-    """Whether other content is there in its stead."""
     names: int = 1
-    """How many names go with it."""
+    """How many names go with it; 0: none, other content has the name."""
+    overwritten: bool = False
+    """Whether other content is there in its stead, under the same name or beside it."""
+    wholly: bool = False
+    """Whether that has nothing of what was there, untouched for long."""
 
     @property
     def name(self) -> bytes:
@@ -52,10 +63,12 @@ class Loss(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """Too much is lost."""
+    """These are too many."""
 
+    cause: Cause
+    losses: Sequence[Loss]
     total: int
-    """How many names there were."""
+    """How many names there were, or files."""
     before: dict[bytes, bytes]
     """Losses let go within the same time: keys of registers with their former values."""
 
@@ -132,12 +145,18 @@ class _Window(Struct):
         return {one.key: one.former for one in let_go.values() if one.former is not None}
 
 
-class _Recent(Struct):
+class _Removed(Struct):
     """What one device has taken away lately."""
 
     done: _Window = field(default_factory=_Window)  # when: ns since the epoch
     arrived: _Window = field(default_factory=_Window)  # when: seconds, monotonic
-    overwritten: _Window = field(default_factory=_Window)  # when: ns since the epoch
+
+
+class _Overwritten(Struct):
+    """What one device has overwritten lately, all of it and wholly; when: ns since the epoch."""
+
+    all: _Window = field(default_factory=_Window)
+    wholly: _Window = field(default_factory=_Window)
 
 
 class Brake:
@@ -147,7 +166,8 @@ class Brake:
     def __init__(self, share: float, few: int = FEW) -> None:
         self.share = share
         self._few = few
-        self._recent: dict[bytes, _Recent] = {}
+        self._removed: dict[bytes, _Removed] = {}  # by device
+        self._overwritten: dict[bytes, _Overwritten] = {}
         self._look = 0
 
     def begin(self) -> None:
@@ -156,37 +176,68 @@ class Brake:
 
     def judge(
         self, device: bytes, losses: Sequence[Loss], moment: int, now: float, shown: Callable[[], Shown]
-    ) -> Verdict | None:
-        """Whether what an update of *device* takes away is too much.
+    ) -> list[Verdict]:
+        """What of that which an update of *device* takes away or overwrites is too much. No loss is in two
+        verdicts.
 
         *moment*: of the update, ns since the epoch. *now*: seconds by a clock that never goes back. *shown*
         counts what the view shows, which still includes the losses found since `begin`.
         """
         if self.share >= 1:
-            return None
-        recent = self._recent.setdefault(device, _Recent())
+            return []
+        gone = [loss for loss in losses if loss.names]
+        verdicts = self._judge_removed(device, gone, moment, now, shown) if gone else []
+        held = {loss.key for one in verdicts for loss in one.losses}
+        overwritten = [loss for loss in losses if loss.overwritten and loss.key not in held]
+        if overwritten:
+            verdicts += self._judge_overwritten(device, overwritten, moment, shown)
+        return verdicts
+
+    def _judge_removed(
+        self, device: bytes, losses: Sequence[Loss], moment: int, now: float, shown: Callable[[], Shown]
+    ) -> list[Verdict]:
+        recent = self._removed.setdefault(device, _Removed())
         recent.done.turn_to(self._look, moment - WINDOW_NS)
-        recent.overwritten.turn_to(self._look, moment - WINDOW_NS)
         recent.arrived.turn_to(self._look, now - WINDOW)
-        gone = [loss for loss in losses if not loss.overwritten]
-        recent.done.add(gone, moment)
-        recent.arrived.add(gone, now)
-        recent.overwritten.add([loss for loss in losses if loss.overwritten], moment)
-        for window, share in (
-            (recent.done, self.share),
-            (recent.arrived, max(self.share, MOST)),
-            (recent.overwritten, self.share),
-        ):
+        recent.done.add(losses, moment)
+        recent.arrived.add(losses, now)
+        for window, share in ((recent.done, self.share), (recent.arrived, max(self.share, MOST))):
             if window.count <= self._few:
                 continue
-            files = window is recent.overwritten  # which are all shown yet
-            total = shown().files if files else window.total(shown().names)
+            total = window.total(shown().names)
             if window.count > share * total:
-                for one in (recent.done, recent.arrived, recent.overwritten):
-                    one.hold(losses)
-                return Verdict(total, window.told())
-        return None
+                recent.done.hold(losses)
+                recent.arrived.hold(losses)
+                return [Verdict(Cause.REMOVED, losses, total, window.told())]
+        return []
 
-    def forget(self, device: bytes) -> None:
-        """A person has decided: count the losses by the device from zero again."""
-        self._recent.pop(device, None)
+    def _judge_overwritten(
+        self, device: bytes, losses: Sequence[Loss], moment: int, shown: Callable[[], Shown]
+    ) -> list[Verdict]:
+        recent = self._overwritten.setdefault(device, _Overwritten())
+        for window in (recent.all, recent.wholly):
+            window.turn_to(self._look, moment - WINDOW_NS)
+        files = [loss._replace(names=1) for loss in losses]
+        recent.all.add(files, moment)
+        recent.wholly.add([one for one in files if one.wholly], moment)
+        if recent.all.count <= self._few and recent.wholly.count <= self._few:
+            return []
+        total = shown().files
+        if recent.wholly.count > max(self._few, self.share * total):
+            recent.all.hold(files)
+            recent.wholly.hold(files)
+            return [Verdict(Cause.MUCH, losses, total, recent.all.told() | recent.wholly.told())]
+        if recent.all.count > max(self._few, min(self.share * total / _TENTH, MANY)):
+            recent.all.hold(files)
+            return [Verdict(Cause.MANY, losses, total, recent.all.told())]
+        return []
+
+    def forget(self, device: bytes, cause: Cause) -> None:
+        """It is decided: count what the device takes away, or overwrites, from zero again. When samples have
+        decided that overwritten files need not wait, what was replaced wholly counts on."""
+        if cause is Cause.REMOVED:
+            self._removed.pop(device, None)
+        elif cause is Cause.MANY and device in self._overwritten:
+            self._overwritten[device].all = _Window()
+        else:
+            self._overwritten.pop(device, None)

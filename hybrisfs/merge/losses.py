@@ -9,26 +9,31 @@ Before the view follows the registers, this looks at what it would lose. Lost is
 * a file or folder, with all that is below it, that its owner could read, and after a change of its owner or
   permissions can no more.
 
-Content is *overwritten* when a file that had not changed for `OLD_NS` gets content without any chunk of
-what it held. What an editor, a build, a checkout or a copied photo library changes is young, or few among
-all, or new. What turns most of what lay untouched into something else within minutes is none of them.
+Content is *overwritten* when a file that had not changed for `YOUNG_NS` gets content that has another
+beginning, or less than half of the bytes. So is a file that is gone when another stands beside it whose name
+goes on after its name, as `photo.jpg.locked`. It is replaced *wholly* when it had not changed for `OLD_NS`
+and nothing of its content stays. Cheap as that is, it tells only where samples are to be looked at
+(`hybrisfs.merge.samples`): what editors, builds, checkouts and taggers of photos write is overwritten, too.
 
 Nothing is lost to anybody that
 
-* its maker takes away within `YOUNG_NS`: `git gc`, trees of builds, temporary files;
+* its maker takes away within `YOUNG_NS`: trees of builds, temporary files;
+* git packs: loose objects, and their folders, that a device removes after it has put a pack beside them;
 * this view has shown for less than `WINDOW` seconds, and that was gone, by the moment of the update, before
   it came here. So a device that joins or comes back does not ask about files that it has never shown.
 
 When `hybrisfs.merge.brake` says that it is too much, the registers follow all the same, as on all devices,
 and the log goes on. Only the view keeps the former state of these nodes: it treats that state as unsigned
 changes of this device, so the rules go on showing it (`Changes.hold`). All other changes of the other device
-are shown. A person either accepts the loss, or has the former state signed, which brings it back on all
-devices. A change of such a node on this device shows that the node is wanted, so the former state is signed.
-When another device brings the node back, the hold ends.
+are shown. What is suspected is let through, or waits for a person, after a look at samples. A person either
+accepts the loss, or has the former state signed, which brings it back on all devices. A change of such a node
+on this device shows that the node is wanted, so the former state is signed. When another device brings the
+node back, the hold ends.
 """
 
 from __future__ import annotations
 
+import re
 import stat
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Container, Sequence
@@ -37,8 +42,8 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from hybrisfs.kinds import ATTRIBUTES, CONTENT, NODE, PLACE
-from hybrisfs.merge.brake import FEW, WINDOW, Brake, Loss, Shown
+from hybrisfs.kinds import ATTRIBUTES, CONTENT, NODE, NODE_ID_SIZE, PLACE
+from hybrisfs.merge.brake import FEW, WINDOW, Brake, Loss, Shown, Verdict
 from hybrisfs.merge.resolver import Resolver
 from hybrisfs.merge.rules import is_removed, standing_attr, standing_place, winner
 from hybrisfs.registers.node_id import made_at
@@ -54,11 +59,11 @@ from hybrisfs.registers.tree import (
     slot_of,
 )
 from hybrisfs.registers.values import Value
-from hybrisfs.state.decisions import Deletion
 from hybrisfs.state.registers import after
 from hybrisfs.state.shown_nodes import (
     count_below,
     count_names,
+    name_of_node,
     name_of_slot,
     newest_name,
     number_of_name,
@@ -66,17 +71,23 @@ from hybrisfs.state.shown_nodes import (
 )
 from hybrisfs.state.state import Transaction
 from hybrisfs.state.versions import first_version, places_once, some_values, version_stamped
+from hybrisfs.topic import Topic
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 from sync import DecodeError, Rename, SignedHeader, Write
 
-__all__ = ["OLD_NS", "YOUNG_NS", "LossLimits", "Losses"]
+__all__ = ["OLD_NS", "YOUNG_NS", "LossLimits", "Losses", "in_its_place", "shown_inode"]
 
 _SECOND: Final = 1_000_000_000
 YOUNG_NS: Final = 3600 * _SECOND
 OLD_NS: Final = 3 * 86_400 * _SECOND
 _SHRUNK: Final = 10  # times
 _FEW: Final = 8  # names of a node, or nodes of a name, that are looked at
+_MOST_MADE: Final = 20_000
+_PACK: Final = b".pack"
+_LOOSE: Final = re.compile(rb"[0-9a-f]{38}|[0-9a-f]{62}")  # names of objects of git, by SHA-1 or SHA-256
+_FAN_OUT: Final = re.compile(rb"[0-9a-f][0-9a-f]")  # names of their folders
+_SHORT: Final = 0x80  # bytes of a name whose length is one byte
 
 
 class LossLimits(Struct, frozen=True):
@@ -128,6 +139,10 @@ class Losses:
         self._noted: list[_Noted] = []  # since the last look
         self._arrivals: list[_Arrival] = []
         self._living: dict[bytes, set[int]] = {}  # slots of names that nodes have, during a look
+        self._made: dict[bytes, bytes] = {}  # keys of places that came lately, by folder and name up to a dot
+        self._packed: dict[bytes, None] = {}  # devices that put packs of git into folders lately, with these
+        self.suspected = Topic[[]]()
+        """Overwritten files are held, samples of which are to be looked at."""
 
     # -- what has come ---------------------------------------------------------------------------
 
@@ -136,6 +151,7 @@ class Losses:
         the rest, because most of the registers have no former value."""
         if header.writer != tx.updates.device:
             self._noted.append(_Noted(branch, header, writes))
+            self._note_made(header.writer, writes)
 
     def renamed(self, rename: Rename) -> None:
         """A part of a branch of the log has another name now."""
@@ -209,23 +225,16 @@ class Losses:
         self._brake.begin()
         for update, some in losses.items():
             author = authors[update]
-            verdict = self._brake.judge(author.device, some, author.moment, self._clock(), shown)
-            if verdict is not None:
-                self._hold(tx, author, some, verdict.total, verdict.before)
+            for verdict in self._brake.judge(author.device, some, author.moment, self._clock(), shown):
+                self._hold(tx, author, verdict)
         self._fs.flush(tx)
 
     def _count_shown(self, tx: Transaction) -> Shown:
         return Shown(count_names(tx), self._fs.total_files)
 
-    def _inode(self, tx: Transaction, node: bytes) -> Inode | None:
-        """The inode of a node that has a name and is not merged with another."""
-        ino = unmerged_ino(tx, node)
-        inode = None if ino is None else self._fs.inodes.get(tx, ino)
-        return None if inode is None or inode.orphan else inode
-
     def _loss(self, tx: Transaction, key: bytes, author: _Author, resolver: Resolver) -> Loss | None:
         node, changes = key[NODE], self._fs.changes
-        inode = self._inode(tx, node)
+        inode = shown_inode(tx, self._fs, node)
         if inode is None:
             return None
         if key in changes.held:
@@ -310,21 +319,54 @@ class Losses:
         name = name_of_slot(tx, inode.ino, slot)
         if name is None:
             return None
+        if self._is_packed(tx, author.device, *name):
+            return None
         former = Place(*name).encode()
-        other = self._in_its_place(tx, *name)
-        if other is None:
-            return Loss(key, former)
-        before, now = (winner(tx.registers.values(content_key(one))) for one in (inode.id, other))
-        return self._compared(tx, key, former, before, now, author)
+        before = winner(tx.registers.values(content_key(inode.id)))
+        other = in_its_place(tx, *name)
+        if other is not None:
+            now = winner(tx.registers.values(content_key(other)))
+            return self._compared(tx, key, former, before, now, author)
+        if before is not None and self.beside(tx, *name) is not None:
+            return self._overwritten(tx, key, former, before, author, names=1)
+        return Loss(key, former)
 
-    def _in_its_place(self, tx: Transaction, folder: bytes, name: bytes) -> bytes | None:
-        """A node whose register gives it the name in the folder."""
-        start = beginning(folder, name)
-        for first, last in ((b"", b"\x01"), (b"\x02", b"\x03")):  # as values go on that are no removals
-            keys = tx.registers.some_places(start + first, start + last, 1)
-            if keys:
-                return keys[0][NODE]
+    def _note_made(self, device: bytes, writes: Sequence[Write]) -> None:
+        for key, value in writes:
+            if key[0] == PLACE and value is not None:
+                start = beginning_of(value)
+                stem, dot, _ = start.rpartition(b".")
+                if dot and len(stem) > NODE_ID_SIZE and removed_place(value) is None:
+                    self._made[_without_length(stem)] = key
+                    if start.endswith(_PACK):
+                        self._packed[device + start[:NODE_ID_SIZE]] = None
+        while len(self._made) > _MOST_MADE:
+            del self._made[next(iter(self._made))]
+        while len(self._packed) > _MOST_MADE:
+            del self._packed[next(iter(self._packed))]
+
+    def beside(self, tx: Transaction, folder: bytes, name: bytes) -> bytes | None:
+        """A node that was made lately beside the name: under that name and something after a dot, or with
+        something else after its last dot."""
+        stem = name.rpartition(b".")[0]
+        for base in (name, stem):
+            key = self._made.get(folder + base) if base else None
+            if key is not None and not is_removed(tx.registers.values(key)):
+                return key[NODE]
         return None
+
+    def _is_packed(self, tx: Transaction, device: bytes, folder: bytes, name: bytes) -> bool:
+        """Whether the name is that of a loose object of git, or of a folder of these, and the device has put
+        a pack beside them lately. Nobody looks into the pack."""
+        if _LOOSE.fullmatch(name):
+            of = name_of_node(tx, folder)
+            if of is None:
+                return False
+            folder, name = of
+        if not self._packed or not _FAN_OUT.fullmatch(name):
+            return False
+        packs = in_its_place(tx, folder, b"pack")
+        return packs is not None and device + packs in self._packed
 
     # -- contents --------------------------------------------------------------------------------
 
@@ -353,15 +395,35 @@ class Losses:
             size = old.size
         if not size:
             return None
-        held = _chunks(new)
-        if new is None or not held:
+        if new is None or not _chunks(new):
             return Loss(key, former)
-        if old is None or before is None or not held.isdisjoint(_chunks(old)):
+        if old is None or before is None:
             return None
-        if new.size * _SHRUNK <= size:
+        kept = _kept(old, new)
+        if not kept and new.size * _SHRUNK <= size:
             return Loss(key, former)
+        if 2 * kept >= size and _begin_alike(old, new):
+            return None
+        return self._overwritten(tx, key, former, before, author, names=0, kept=kept)
+
+    def _overwritten(
+        self,
+        tx: Transaction,
+        key: bytes,
+        former: bytes | None,
+        before: Value,
+        author: _Author,
+        *,
+        names: int,
+        kept: int = 0,
+    ) -> Loss | None:
+        """The loss when something stands in the place of the content *before*, of which so many bytes are
+        *kept*. None when it was young, and no name goes with it."""
         since = tx.updates.moment_of(before.stamp.branch, before.stamp.clock)
-        return Loss(key, former, overwritten=True) if since <= author.moment - self._limits.old_ns else None
+        if since > author.moment - self._limits.young_ns:
+            return Loss(key, former, names) if names else None
+        wholly = not kept and since <= author.moment - self._limits.old_ns
+        return Loss(key, former, names, overwritten=True, wholly=wholly)
 
     # -- access ----------------------------------------------------------------------------------
 
@@ -382,51 +444,17 @@ class Losses:
 
     # -- what is held ----------------------------------------------------------------------------
 
-    def _hold(
-        self, tx: Transaction, author: _Author, losses: Sequence[Loss], total: int, before: dict[bytes, bytes]
-    ) -> None:
-        number = tx.held.begin(author.device, author.hash, author.time_ns, total)
+    def _hold(self, tx: Transaction, author: _Author, verdict: Verdict) -> None:
+        number = tx.held.begin(author.device, author.hash, author.time_ns, verdict.total, verdict.cause)
         held = self._fs.changes.held
-        tx.held.keep_former(number, [one for one in before.items() if one[0] not in held])
-        for loss in losses:
-            inode = self._inode(tx, loss.key[NODE])
+        tx.held.keep_former(number, [one for one in verdict.before.items() if one[0] not in held])
+        for loss in verdict.losses:
+            inode = shown_inode(tx, self._fs, loss.key[NODE])
             assert inode is not None
-            tx.held.hold(number, loss.key, loss.names)
+            tx.held.hold(number, loss.key, max(loss.names, 1))
             self._fs.changes.hold(loss.key, inode.ino)
-
-    def deletions(self, tx: Transaction) -> list[Deletion]:
-        """The mass deletions that wait for a person, oldest first. One of which nothing is held any more is
-        over."""
-        self._fs.flush(tx)
-        return tx.held.waiting()
-
-    def release(self, tx: Transaction, deletion: Deletion, *, wanted: bool) -> tuple[list[Write], set[bytes]]:
-        """A person has decided: held registers are signed with the next cut if they are *wanted*, else let
-        go. Returns other writes to sign, and the nodes that the view has to show again."""
-        rows = tx.held.registers(deletion.number)
-        changes = self._fs.changes
-        held = [key for key, former in rows if former is None and key in changes.held]
-        back = [(key, former) for key, former in rows if former is not None]
-        for key in held:
-            if wanted:
-                changes.mark(key, changes.unsigned[key][0])
-            else:
-                changes.drop(key)
-        tx.held.forget(deletion.number)
-        self._fs.flush(tx)
-        self._brake.forget(deletion.device)
-        if not wanted:
-            return [], {key[NODE] for key in held}
-        lost: list[Write] = [(key, former) for key, former in back if self._is_gone(tx, key, deletion.device)]
-        return lost, {key[NODE] for key, _ in lost}
-
-    def _is_gone(self, tx: Transaction, key: bytes, device: bytes) -> bool:
-        """Whether a register still has the value that the device wrote."""
-        values = tx.registers.values(key)
-        if key[0] == PLACE:
-            return is_removed(values)
-        signed = [tx.updates.signed_by(one.stamp.branch, one.stamp.clock) for one in values]
-        return all(one is not None and one[0] == device for one in signed)
+        if verdict.cause.is_suspicion:
+            self.suspected()
 
 
 def _content(value: Value | None) -> Content | None:
@@ -436,11 +464,43 @@ def _content(value: Value | None) -> Content | None:
         return None
 
 
-def _chunks(content: Content | None) -> set[bytes]:
-    return {run.chunk for run in content.runs if run.chunk is not None} if content is not None else set()
+def _chunks(content: Content) -> set[bytes]:
+    return {run.chunk for run in content.runs if run.chunk is not None}
+
+
+def _kept(old: Content, new: Content) -> int:
+    """How many bytes of a new content are from chunks of the old one."""
+    chunks = _chunks(old)
+    return sum(run.length for run in new.runs if run.chunk in chunks)
+
+
+def _begin_alike(old: Content, new: Content) -> bool:
+    return (old.runs[0].chunk, old.runs[0].skip) == (new.runs[0].chunk, new.runs[0].skip)
+
+
+def _without_length(start: bytes) -> bytes:
+    """The folder and the name of the beginning of a place, without the length that stands between."""
+    return start[:NODE_ID_SIZE] + start[NODE_ID_SIZE + (1 if start[NODE_ID_SIZE] < _SHORT else 2) :]
 
 
 def _is_readable(mode: int, owned: bool) -> bool:
     """Whether the owner (*owned*), or another user, can read a node of this mode."""
     wanted = 0o5 if stat.S_ISDIR(mode) else 0o4
     return any(mode >> shift & wanted == wanted for shift in ((6,) if owned else (3, 0)))
+
+
+def shown_inode(tx: Transaction, fs: FileSystem, node: bytes) -> Inode | None:
+    """The inode of a node that has a name and is not merged with another."""
+    ino = unmerged_ino(tx, node)
+    inode = None if ino is None else fs.inodes.get(tx, ino)
+    return None if inode is None or inode.orphan else inode
+
+
+def in_its_place(tx: Transaction, folder: bytes, name: bytes) -> bytes | None:
+    """A node whose register gives it the name in the folder."""
+    start = beginning(folder, name)
+    for first, last in ((b"", b"\x01"), (b"\x02", b"\x03")):  # as values go on that are no removals
+        keys = tx.registers.some_places(start + first, start + last, 1)
+        if keys:
+            return keys[0][NODE]
+    return None

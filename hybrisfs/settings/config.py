@@ -8,10 +8,11 @@ clouds, f or k have been changed by command, `shared` is true: all devices agree
 (`merge.cloud_records`), and what else is edited there is undone. `no_fetch_programs` are names of programs,
 with shell wildcards, whose reads never fetch anything from the clouds; without that entry, the usual
 thumbnailers and indexers. When another device removes more than `deletion_percent` of all names, that waits
-for a person (100: never). `stale_reads` says what happens while another device is silent for longer than it
-promised, so that changes of it may be missing here: "warn" in `status`, or "block" programs that open files
-to read. `links` says how other devices are reached directly: `port` to listen on (0: any), `addresses`
-("host:port") where some may be found, and `discover`, whether to look for them on the local network.
+for a person, and so may what it overwrites (100: never; `merge.brake`). `stale_reads` says what happens while
+another device is silent for longer than it promised, so that changes of it may be missing here: "warn" in
+`status`, or "block" programs that open files to read. `links` says how other devices are reached directly:
+`port` to listen on (0: any), `addresses` ("host:port") where some may be found, and `discover`, whether to
+look for them on the local network.
 `transfers` says what may move between this device and the clouds: `up` and `down` are timetables as in
 `transfers`, `on_metered` is "pause" or "ignore", `paused` is false, true, or until when in seconds since the
 epoch; `hybrisfs limit`, `pause` and `resume` change them at any time. What nothing has named for

@@ -19,6 +19,7 @@ from hybrisfs.members.members import MAX_DEVICE_NAME, Member
 from hybrisfs.members.roles import Rights, Role
 from hybrisfs.merge.arrivals import Arrivals
 from hybrisfs.merge.brake import Brake
+from hybrisfs.merge.held import Held
 from hybrisfs.merge.losses import Losses, LossLimits
 from hybrisfs.merge.resolution import ConflictResolution, Sparing
 from hybrisfs.merge.signing import Signer
@@ -95,6 +96,7 @@ class Sharing:
             fs.changes.drop(attr_key(ROOT_ID))  # that of the root is not for this device to say
         self.brake = Brake(deletion_share, fs.environment.limits.of(LossLimits).few)
         self.losses = Losses(fs, self.brake)
+        self.losses.suspected.listen(signals.suspected)
         self.arrivals = Arrivals(tx, fs, self.losses)
         self.arrivals.grants_changed.listen(epochs.learn)
         arrivals = self.arrivals
@@ -103,7 +105,7 @@ class Sharing:
         self.trials = Trials(fs, self.signer, self.misconduct, self.membership)
         self.receiver = Receiver(fs, self.arrivals, signals, upcoming)
         self.receiver.offended.listen(self.misconduct.note)
-        self.deletions = Deletions(fs, self.losses, self.arrivals, self.signer, signals)
+        self.deletions = Deletions(fs, Held(fs, self.brake, self.losses), self.arrivals, self.signer, signals)
         fs.inodes.disputed.listen(ConflictResolution(fs, self.arrivals).resolve)
         self.sparing = Sparing(fs)
         self.agreement = Agreement(fs)

@@ -9,12 +9,16 @@ moved_for    the directories for whose sake they do
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from enum import IntEnum
+from typing import Final, NamedTuple
 
 from hybrisfs.kinds import sql_node
 from hybrisfs.state.database import RowWriter
+from sync.codec import digest
 
-__all__ = ["ConflictTable", "Deletion", "HeldDeletions", "HeldRegister"]
+__all__ = ["Cause", "ConflictTable", "Deletion", "HeldDeletions", "HeldRegister"]
+
+_CONTEXT: Final = "hybrisfs.state 2026-11 overwritten files"
 
 
 class ConflictTable:
@@ -149,17 +153,35 @@ class ConflictTable:
         return [node for (node,) in rows]
 
 
-# -- what other devices have taken away, too much at once, and waits for a person -----------------------
-# A row of `deletion` is what one device has taken away; it begins with the update that went too far. A row of
-# `held` is a register that it is about. Either the view *holds on* to what it shows of this one; that is in
-# `pending`, too, as if it had been written here (`Changes.hold`). Or the register has been let go of before,
-# and the row keeps what it said then. What is too much, `hybrisfs.merge.brake` says.
+# -- what other devices have taken away or overwritten, too much at once, and waits ---------------------
+# A row of `deletion` is what one device has taken away, or has overwritten; it begins with the update that
+# went too far. A row of `held` is a register that it is about. Either the view *holds on* to what it shows of
+# this one; that is in `pending`, too, as if it had been written here (`Changes.hold`). Or the register has
+# been let go of before, and the row keeps what it said then. What is too much, `hybrisfs.merge.brake` says.
+
+
+class Cause(IntEnum):
+    """Why something is held. Of what is overwritten, samples are looked at (`hybrisfs.merge.samples`)."""
+
+    REMOVED = 0
+    """It is gone: it waits for a person."""
+    OVERWRITTEN = 1
+    """It waits for a person, after samples were looked at or could not be had."""
+    MANY = 2
+    """Many files are overwritten: no sample was looked at yet, nobody is asked yet."""
+    MUCH = 3
+    """The same, of so much of the volume that a person is asked unless samples keep what they were."""
+
+    @property
+    def is_suspicion(self) -> bool:
+        """Whether samples are to be looked at."""
+        return self >= Cause.MANY
 
 
 class Deletion(NamedTuple):
-    """What one device has taken away. *id*: the hash of the update that went too far; *time_ns*: when the
-    first of it was signed, by the device's clock; *names*: how many names are held, *of* how many that are
-    lost."""
+    """What one device has taken away or overwritten. *id*: follows from the update that went too far;
+    *time_ns*: when the first of it was signed, by the device's clock; *names*: how many names are held, *of*
+    how many that there were."""
 
     number: int
     id: bytes
@@ -167,6 +189,7 @@ class Deletion(NamedTuple):
     time_ns: int
     names: int
     of: int
+    cause: Cause
 
 
 class HeldRegister(NamedTuple):
@@ -183,18 +206,42 @@ class HeldDeletions:
     def __init__(self, database: RowWriter) -> None:
         self._db = database
 
-    def begin(self, device: bytes, identity: bytes, time_ns: int, total: int) -> int:
-        """The number of the deletion by a device, which begins with this update unless one waits already; so
-        many names are lost with it."""
-        row = self._db.execute("SELECT number FROM deletion WHERE device = ?", (device,)).fetchone()
+    def begin(self, device: bytes, update: bytes, time_ns: int, total: int, cause: Cause) -> int:
+        """The number of the deletion by a device, which begins with the update of this hash unless one of a
+        like cause waits already; so many names are lost with it. What is suspected comes into one of its own
+        each time, until `confirm`."""
+        lowest, highest = (Cause.MANY, Cause.MUCH) if cause.is_suspicion else (cause, cause)
+        row = self._db.execute(
+            "SELECT number FROM deletion WHERE device = ? AND cause BETWEEN ? AND ?",
+            (device, lowest, highest),
+        ).fetchone()
         if row is None:
+            identity = digest(_CONTEXT, update) if cause.is_suspicion else update
             row = self._db.execute(
-                "INSERT INTO deletion (id, device, time, total) VALUES (?, ?, ?, ?) RETURNING number",
-                (identity, device, time_ns, total),
+                "INSERT INTO deletion (id, device, time, total, cause) VALUES (?, ?, ?, ?, ?) "
+                "RETURNING number",
+                (identity, device, time_ns, total, cause),
             ).fetchone()
         number = int(row[0])
-        self._db.execute("UPDATE deletion SET total = max(total, ?) WHERE number = ?", (total, number))
+        self._db.execute(
+            "UPDATE deletion SET total = max(total, ?), cause = max(cause, ?) WHERE number = ?",
+            (total, cause, number),
+        )
         return number
+
+    def confirm(self, deletion: Deletion) -> None:
+        """What is suspected waits for a person, together with what waits already of the device."""
+        row = self._db.execute(
+            "SELECT number FROM deletion WHERE device = ? AND cause = ?", (deletion.device, Cause.OVERWRITTEN)
+        ).fetchone()
+        if row is None:
+            self._db.execute(
+                "UPDATE deletion SET cause = ? WHERE number = ?", (Cause.OVERWRITTEN, deletion.number)
+            )
+            return
+        self._db.execute("UPDATE held SET deletion = ? WHERE deletion = ?", (row[0], deletion.number))
+        self._db.execute("UPDATE deletion SET total = max(total, ?) WHERE number = ?", (deletion.of, row[0]))
+        self.forget(deletion.number)
 
     def keep_former(self, number: int, former: Iterable[tuple[bytes, bytes]]) -> None:
         """Registers of a deletion have been let go of; with what they said, unless it is kept already."""
@@ -232,11 +279,11 @@ class HeldDeletions:
         rows = self._db.execute(
             "SELECT d.number, d.id, d.device, d.time, "
             "(SELECT sum(most) FROM (SELECT max(names) AS most FROM held h WHERE h.deletion = d.number "
-            f"GROUP BY {sql_node('h.key')})), d.total FROM deletion d ORDER BY d.time, d.number"
+            f"GROUP BY {sql_node('h.key')})), d.total, d.cause FROM deletion d ORDER BY d.time, d.number"
         )
         return [
-            Deletion(number, identity, device, time_ns, min(names, total), total)
-            for number, identity, device, time_ns, names, total in rows
+            Deletion(number, identity, device, time_ns, min(names, total), total, Cause(cause))
+            for number, identity, device, time_ns, names, total, cause in rows
         ]
 
     def registers(self, number: int) -> list[HeldRegister]:

@@ -32,6 +32,7 @@ format  what has changed
 19      table `piece`: hashes of pieces of chunks, filled as chunks are made and read
 20      column `file_chunk.skip`: files show parts of chunks
 21      `meta` of the redo log
+22      column `deletion.cause`: what is overwritten waits apart from what is gone
 ======  =======================================================================================
 """
 
@@ -297,6 +298,14 @@ def _add_redo(connection: sqlite3.Connection, _: _Given) -> bool:
     return True
 
 
+def _add_causes(connection: sqlite3.Connection, _: _Given) -> bool:
+    """Unless the table was made within this migration, by `HOLDS` as it is now."""
+    columns = connection.execute("PRAGMA table_info(deletion)").fetchall()
+    if "cause" not in (one[1] for one in columns):
+        connection.execute("ALTER TABLE deletion ADD COLUMN cause INTEGER NOT NULL DEFAULT 0")
+    return True
+
+
 _STEPS: Final[dict[int, Step]] = {
     5: _add_compaction,
     6: _add_versions,
@@ -314,4 +323,5 @@ _STEPS: Final[dict[int, Step]] = {
     18: _add_pieces,
     19: _add_skips,
     20: _add_redo,
+    21: _add_causes,
 }

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 APPLICATION_ID = 0x48796246  # "HybF", shown by file(1)
-SCHEMA_VERSION = 21  # `migration` tells of earlier ones
+SCHEMA_VERSION = 22  # `migration` tells of earlier ones
 ROOT_INO = 1
 
 _TABLES = f"""
@@ -457,14 +457,15 @@ CREATE TABLE removal (
 """
 
 HOLDS = """
--- What other devices have taken away, too much at once, and waits for a person (hybrisfs.merge.losses).
--- `time`: when the first of it was signed; `total`: of how many names.
+-- What other devices have taken away or overwritten, too much at once (hybrisfs.merge.losses).
+-- `time`: when the first of it was signed; `total`: of how many names; `cause`: see `Cause`.
 CREATE TABLE deletion (
     number INTEGER PRIMARY KEY,
     id     BLOB NOT NULL,                  -- the hash of the update that went too far
     device BLOB NOT NULL,
     time   INTEGER NOT NULL,
-    total  INTEGER NOT NULL
+    total  INTEGER NOT NULL,
+    cause  INTEGER NOT NULL DEFAULT 0
 );
 
 -- The registers that it is about. `former` NULL: the view holds on to what it shows of this one, which is in

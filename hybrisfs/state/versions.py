@@ -320,7 +320,7 @@ class Interval(NamedTuple):
         return FOREVER if self.until is None else self.until
 
 
-def intervals_of(db: sqlite3.Connection, key: bytes) -> list[Interval]:
+def intervals_of(db: Reader, key: bytes) -> list[Interval]:
     """Those of one register."""
     return _intervals(db, "key = ?", (key,)).get(key, [])
 
@@ -343,9 +343,7 @@ def places_in_time(db: sqlite3.Connection, beginning: bytes) -> dict[bytes, list
     return _intervals(db, f"{PLACES} AND value >= ? AND value < ?", (beginning, end))
 
 
-def _intervals(
-    db: sqlite3.Connection, condition: str, arguments: Iterable[Any]
-) -> dict[bytes, list[Interval]]:
+def _intervals(db: Reader, condition: str, arguments: Iterable[Any]) -> dict[bytes, list[Interval]]:
     arguments = tuple(arguments)
     found: dict[bytes, list[Interval]] = {}
     for query in (_REGISTER, _PAST):

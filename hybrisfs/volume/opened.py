@@ -92,7 +92,7 @@ class Opened:
         self._fsck, self.mirrors = control.fsck, control.mirrors
         self.content, self.labels, self.browsing = control.content, control.labels, control.browsing
         self.conflict_table, self.merging = control.conflicts, control.merging
-        self.parcels = control.parcels
+        self.parcels, self._examiner = control.parcels, control.examiner
         self.settings.changed.listen(self._adopt)
         self._threads = self._start(publishing, reading)
 
@@ -153,6 +153,7 @@ class Opened:
             Stage("gc", self.collector.step, wake(), first=self.collector.first),
             Stage("checkup", self.checkup.step, wake(Wake.CHECKUP), first=self.checkup.first),
             Stage("heal", self.maintenance.step, wake(), first=self.maintenance.first, moves=True),
+            Stage("samples", self._examiner.step, wake(Wake.SUSPECTED)),
             Stage("clouds", self._cloud_set.step, wake(Wake.CLOUDS)),
             Stage("transfers", self._transfers.step, wake(Wake.SETTINGS)),
         )

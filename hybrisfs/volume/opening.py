@@ -61,6 +61,7 @@ from hybrisfs.stores.own_places import MARKER_NAME, OwnPlaces, marker
 from hybrisfs.verify.fsck import Fsck
 from hybrisfs.versions.thinning import Thinner
 from hybrisfs.volume.decisions import Conflicts, Unreadable
+from hybrisfs.volume.examiner import Examiner
 from hybrisfs.volume.files import Browsing, Labelling, Pinning
 from hybrisfs.volume.merging import Merging
 from hybrisfs.volume.mirrors import Mirrors
@@ -245,6 +246,7 @@ class Control(Struct, frozen=True):
     conflicts: Conflicts
     merging: Merging
     parcels: Parcels
+    examiner: Examiner
 
 
 def open_control(
@@ -272,4 +274,5 @@ def open_control(
         conflicts,
         Merging(fs, conflicts, reading.fetcher, writing.uploads.wait_signed, reading.room.wait_for_room),
         parcels,
+        Examiner(fs, ground.sharing.deletions, reading.fetcher),
     )

@@ -175,9 +175,12 @@ def _about_accused(accused: Iterable[Accused]) -> list[str]:
 def _warnings(volume: Opened, devices: list[Device], values: ValueFacts) -> list[str]:
     """What a person should know about other devices, damage and the log on the clouds, in sentences."""
     waiting = [
-        f"{shown(one.device)} deletes {one.names} of {one.of} files and folders: "
+        f"{shown(one.device)} "
+        f"{'overwrites' if one.overwrites else 'deletes'} {one.names} of {one.of} "
+        f"{'files' if one.overwrites else 'files and folders'}: "
         "that waits for you, see hybrisfs deletions list"
         for one in volume.sharing.deletions.all()
+        if one.examined
     ]
     silent = [one.name for one in devices if one.suspect]
     if silent and volume.following.freshness.blocks:

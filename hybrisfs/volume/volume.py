@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
 
-from hybrisfs.api.decisions import Conflict, Deletion
+from hybrisfs.api.decisions import Conflict, Deletion, HeldFiles
 from hybrisfs.api.devices import Admitted, Device, DeviceRole, KeptDevice, Proof, RemovedDevice
 from hybrisfs.api.maintenance import Dropped
 from hybrisfs.api.status import PendingFiles, VolumeStatus
@@ -265,6 +265,11 @@ class Volume(Opened):
     def deletions(self) -> list[Deletion]:
         """See `Deletions.all`."""
         return self.sharing.deletions.all()
+
+    def held_files(self, which: str) -> HeldFiles:
+        """See `Deletions.files`."""
+        files, count = self.sharing.deletions.files(which)
+        return HeldFiles(self.name, files, count)
 
     def decide_deletion(self, which: str, *, undo: bool) -> None:
         """See `Deletions.accept` and `Deletions.undo`."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hybrisfs.api.decisions import HeldFile
 from hybrisfs.daemon.service import Daemon
 from tests.cli.conftest import Run, moment
 from tests.daemon.fake import FakeVolume
@@ -78,17 +79,36 @@ def deletion(photos: FakeVolume) -> str:
 
 
 def test_deletions_that_wait_are_listed(deletion: str, run: Run) -> None:
-    head, row, advice = run("deletions", "list").stdout.splitlines()
-    assert head.split() == ["ID", "MACHINE", "WHEN", "DELETES"]
-    assert row == f"{deletion}  den      {moment(LAST_SEEN)}  900 of 1000 files and folders"
-    assert "accept ID" in advice and "undo ID" in advice
+    head, row, *advice = run("deletions", "list").stdout.splitlines()
+    assert head.split() == ["ID", "MACHINE", "WHEN", "WHAT"]
+    assert row == f"{deletion}  den      {moment(LAST_SEEN)}  deletes 900 of 1000 files and folders"
+    assert all(f"{command} ID" in " ".join(advice) for command in ("show", "accept", "undo"))
     facts = json.loads(run("deletions", "list", "--json").stdout)
     assert [one["id"] for one in facts["deletions"]] == [deletion]
 
 
+def test_what_is_overwritten_is_listed(photos: FakeVolume, deletion: str, run: Run) -> None:
+    photos.waiting_deletions[0].update(overwrites=True, examined=False)
+    assert "overwrites 900 of 1000 files; samples are looked at first" in run("deletions", "list").stdout
+
+
+def test_the_files_of_a_deletion_are_shown(photos: FakeVolume, deletion: str, run: Run) -> None:
+    photos.waiting_files = [
+        HeldFile(path="a.jpg", change="overwritten", before=2048, now=2096),
+        HeldFile(path="b.txt", change="deleted", before=5, now=None),
+    ]
+    assert run("deletions", "show", deletion).stdout.splitlines() == [
+        "CHANGE       HERE     THERE   PATH",
+        "overwritten  2.0 kB   2.1 kB  a.jpg",
+        "deleted      5 bytes  -       b.txt",
+    ]
+    facts = json.loads(run("deletions", "show", deletion, "--json").stdout)
+    assert (facts["count"], facts["files"][0]["path"]) == (2, "a.jpg")
+
+
 @pytest.mark.parametrize(
     ("command", "undo", "said"),
-    [("accept", False, "Deleted here, too.\n"), ("undo", True, "Brought back, on all machines.\n")],
+    [("accept", False, "Done here, too.\n"), ("undo", True, "Brought back, on all machines.\n")],
 )
 def test_a_deletion_is_decided(
     photos: FakeVolume, deletion: str, run: Run, command: str, undo: bool, said: str
@@ -109,6 +129,7 @@ def test_a_deletion_is_decided(
         (["conflicts", "keep", "plain.txt"], "there is no conflict at plain.txt"),
         (["conflicts", "keep-all", "plain.txt"], "there is no conflict at plain.txt"),
         (["conflicts", "merge", "plain.txt"], "there is no conflict at plain.txt"),
+        (["deletions", "show", "ffff"], "no deletion 'ffff' waits"),
         (["deletions", "accept", "ffff"], "no deletion 'ffff' waits"),
         (["deletions", "undo", "ffff"], "no deletion 'ffff' waits"),
     ],
@@ -133,6 +154,7 @@ def test_what_is_not_there_is_one_clear_line_and_nothing_changes(
         ["device", "rename", "desk"],
         ["conflicts", "keep"],
         ["conflicts", "keep-all"],
+        ["deletions", "show"],
         ["deletions", "accept"],
         ["deletions", "undo"],
         ["device"],

@@ -144,6 +144,7 @@ def test_all_commands_are_there() -> None:
         "conflicts keep-all",
         "conflicts merge",
         "deletions list",
+        "deletions show",
         "deletions accept",
         "deletions undo",
         "device check-proof",

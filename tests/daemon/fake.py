@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from backends.address import scheme_of
-from hybrisfs.api.decisions import Conflict, Deletion
+from hybrisfs.api.decisions import Conflict, Deletion, HeldFile, HeldFiles
 from hybrisfs.api.devices import (
     Admission,
     Admitted,
@@ -237,6 +237,7 @@ class FakeVolume:
     log: dict[str, int] = field(default_factory=lambda: {"dropped": 0, "freed_bytes": 0, "kept": 12})
     conflicting: list[dict[str, object]] = field(default_factory=list)
     waiting_deletions: list[dict[str, object]] = field(default_factory=list)
+    waiting_files: list[HeldFile] = field(default_factory=list)
     decisions: list[tuple[object, ...]] = field(default_factory=list)
     has_left: bool = False
     hears: bool = True
@@ -410,9 +411,16 @@ class FakeVolume:
     def deletions(self) -> list[Deletion]:
         return msgspec.convert(self.waiting_deletions, list[Deletion])
 
-    def decide_deletion(self, which: str, *, undo: bool) -> None:
+    def held_files(self, which: str) -> HeldFiles:
+        self._check_deletion(which)
+        return HeldFiles(self.name, self.waiting_files, len(self.waiting_files))
+
+    def _check_deletion(self, which: str) -> None:
         if which not in [one["id"] for one in self.waiting_deletions]:
             raise UsageError(f"no deletion {which!r} waits", "", "hybrisfs deletions list shows them.")
+
+    def decide_deletion(self, which: str, *, undo: bool) -> None:
+        self._check_deletion(which)
         self.decisions.append((which, undo))
 
     def close(self) -> None:

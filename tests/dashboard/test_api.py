@@ -11,6 +11,7 @@ import pytest
 
 from dashboard.actions import ACTIONS, ON_MACHINE
 from dashboard.server import Dashboard
+from hybrisfs.api.decisions import HeldFile
 from hybrisfs.daemon.service import Daemon
 from tests.daemon.fake import DRAWN, KIT, FakeVolume, FakeVolumes
 from tests.dashboard.conftest import Page
@@ -333,7 +334,13 @@ def test_no_other_past_is_reached(page: Page, volume: FakeVolume, where: str, pa
 
 def test_deletions_that_wait_are_decided_on(page: Page, volume: FakeVolume) -> None:
     volume.waiting_deletions = [{"id": "abc", "device": "laptop", "time": 1.0, "names": 3, "of": 4}]
-    assert page.facts("/api/volumes/photos/deletions")["deletions"] == volume.waiting_deletions
+    [one] = page.facts("/api/volumes/photos/deletions")["deletions"]
+    assert one == {**volume.waiting_deletions[0], "overwrites": False, "examined": True}
+    volume.waiting_files = [
+        HeldFile(path=f"{number}", change="deleted", before=1, now=None) for number in range(30)
+    ]
+    held = page.facts("/api/volumes/photos/held?id=abc")
+    assert (len(held["files"]), held["count"]) == (20, 30)
     assert page.post("/api/volumes/photos/do/undo-deletion", {"id": "abc"}).status_code == 200
     assert page.post("/api/volumes/photos/do/accept-deletion", {"id": "abc"}).status_code == 200
     assert volume.decisions == [("abc", True), ("abc", False)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,8 +10,8 @@ from contextlib import contextmanager
 import pytest
 
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.merge.brake import FEW, MOST, WINDOW, WINDOW_NS, Brake, Loss, Shown
-from hybrisfs.merge.losses import OLD_NS, YOUNG_NS
+from hybrisfs.merge.brake import FEW, MANY, MOST, WINDOW, WINDOW_NS, Brake, Loss, Shown
+from hybrisfs.merge.losses import YOUNG_NS
 from hybrisfs.registers.node_id import ROOT_ID, new_node_id
 from hybrisfs.registers.tree import (
     Attr,
@@ -24,6 +23,7 @@ from hybrisfs.registers.tree import (
     place_key,
 )
 from hybrisfs.sharing.awaited_log import REBUILDING_FOLDER
+from hybrisfs.state.decisions import Cause
 from sync import decode_signed
 from sync.update import Write
 from tests.merge.fleet import Device, Fleet
@@ -357,27 +357,6 @@ def test_content_that_others_write_since_is_shown(fleet: Fleet) -> None:
     assert len(fleet[VICTIM].names()) == FILES
 
 
-@pytest.mark.parametrize(("age", "waits"), [(OLD_NS + DAY, True), (OLD_NS - DAY, False)])
-def test_old_files_that_are_all_overwritten_wait(age: int, waits: bool) -> None:
-    fleet = aged(age)
-    for number in range(FILES):
-        fleet[1].write(f"file {number}", os.urandom(100))
-    fleet.send(1, 0)
-    assert held(fleet[0]) == ([(FILES, FILES)] if waits else [])
-    assert (fleet[0].read("file 199") == b"content 199" * 10) == waits
-    fleet.discard()
-
-
-def test_old_files_of_which_few_are_overwritten_do_not_wait() -> None:
-    fleet = aged(OLD_NS + DAY)
-    for number in range(FEW + 5):
-        fleet[1].write(f"file {number}", os.urandom(100))
-    fleet.send(1, 0)
-    assert held(fleet[0]) == []
-    assert fleet[0].tree() == fleet[1].tree()
-    fleet.discard()
-
-
 @pytest.mark.parametrize("content", [b"new content", b""])
 def test_saving_by_a_rename_removes_nothing_unless_it_empties(fleet: Fleet, content: bytes) -> None:
     for number in range(FILES):
@@ -526,18 +505,28 @@ NAMES = 100
 DEVICE = bytes(16)
 
 
-def some(first: int, last: int, *, overwritten: bool = False) -> list[Loss]:
-    kind = b"c" if overwritten else b"p"
+def some(first: int, last: int) -> list[Loss]:
+    return [Loss(b"p" + number.to_bytes(16) + b"\0", b"former") for number in range(first, last)]
+
+
+def overwritten(first: int, last: int, *, wholly: bool = False) -> list[Loss]:
     return [
-        Loss(kind + number.to_bytes(16) + (b"" if overwritten else b"\0"), b"former", overwritten)
+        Loss(b"c" + number.to_bytes(16), b"former", 0, overwritten=True, wholly=wholly)
         for number in range(first, last)
     ]
 
 
+def cause(brake: Brake, losses: list[Loss], moment: int = 0, files: int = NAMES) -> Cause | None:
+    """Of the verdict about what is overwritten."""
+    brake.begin()
+    verdicts = brake.judge(DEVICE, losses, moment, 0.0, lambda: Shown(files, files))
+    return verdicts[0].cause if verdicts else None
+
+
 def judged(brake: Brake, losses: list[Loss], moment: int, now: float, names: int = NAMES) -> int | None:
     brake.begin()
-    verdict = brake.judge(DEVICE, losses, moment, now, lambda: Shown(names, names))
-    return verdict.total if verdict is not None else None
+    verdicts = brake.judge(DEVICE, losses, moment, now, lambda: Shown(names, names))
+    return verdicts[0].total if verdicts else None
 
 
 def test_what_is_done_bit_by_bit_counts_together_for_a_while() -> None:
@@ -550,7 +539,7 @@ def test_what_is_done_bit_by_bit_counts_together_for_a_while() -> None:
     assert judged(brake, some(52, 76), 9 * WINDOW_NS, 0.0, NAMES - 52) == NAMES, "by what has arrived"
     brake = Brake(0.5)
     assert judged(brake, some(0, 52), 0, 0.0) == NAMES
-    brake.forget(DEVICE)
+    brake.forget(DEVICE, Cause.REMOVED)
     assert judged(brake, some(52, 76), WINDOW_NS // 2, 0.0, NAMES - 52) is None, "a person has decided"
 
 
@@ -575,16 +564,58 @@ def test_what_was_let_go_is_told_once() -> None:
     brake = Brake(0.5)
     brake.begin()
     shown = Shown(NAMES, NAMES)
-    assert brake.judge(DEVICE, some(0, 30), 0, 0.0, lambda: shown) is None
-    first = brake.judge(DEVICE, some(30, 60), 0, 0.0, lambda: shown)
-    assert first is not None
+    assert brake.judge(DEVICE, some(0, 30), 0, 0.0, lambda: shown) == []
+    [first] = brake.judge(DEVICE, some(30, 60), 0, 0.0, lambda: shown)
     assert set(first.before) == {one.key for one in some(0, 30)}
-    again = brake.judge(DEVICE, some(60, 70), 0, 0.0, lambda: shown)
-    assert again is not None
+    [again] = brake.judge(DEVICE, some(60, 70), 0, 0.0, lambda: shown)
     assert not again.before
 
 
 def test_overwriting_counts_by_itself() -> None:
     brake = Brake(0.5)
-    assert judged(brake, [*some(0, 40), *some(40, 80, overwritten=True)], 0, 0.0) is None
-    assert judged(brake, some(80, 100, overwritten=True), 0, 0.0) == NAMES
+    assert cause(brake, [*some(0, 40), *overwritten(40, 80)]) is None
+    assert cause(brake, overwritten(80, 91)) is Cause.MANY
+    assert cause(brake, some(0, 40)) is None, "what is gone is counted apart"
+    assert cause(brake, some(40, 80)) is Cause.REMOVED
+
+
+@pytest.mark.parametrize(
+    ("files", "limit"), [(100, FEW), (1000, FEW), (10_000, 300), (33_000, 990), (1_000_000, MANY)]
+)
+def test_of_how_many_overwritten_files_samples_are_looked_at(files: int, limit: int) -> None:
+    assert cause(Brake(0.3), overwritten(0, limit), files=files) is None
+    assert cause(Brake(0.3), overwritten(0, limit + 1), files=files) is Cause.MANY
+
+
+def test_what_is_overwritten_slowly_is_not_looked_at() -> None:
+    brake = Brake(0.5)
+    for number in range(0, 10 * FEW, FEW):
+        assert cause(brake, overwritten(number, number + FEW), number * WINDOW_NS) is None
+
+
+def test_what_is_replaced_wholly_counts_on_when_samples_let_it_through() -> None:
+    brake = Brake(0.3)
+    assert cause(brake, overwritten(0, 200, wholly=True), files=1000) is Cause.MANY
+    brake.forget(DEVICE, Cause.MANY)
+    assert cause(brake, overwritten(200, 240, wholly=True), files=1000) is None
+    assert cause(brake, overwritten(240, 301, wholly=True), files=1000) is Cause.MUCH
+    brake.forget(DEVICE, Cause.MUCH)
+    assert cause(brake, overwritten(301, 320, wholly=True), files=1000) is None
+
+
+def test_what_was_overwritten_before_it_was_too_much_is_told() -> None:
+    brake = Brake(0.3)
+    assert cause(brake, overwritten(0, FEW)) is None
+    brake.begin()
+    [verdict] = brake.judge(DEVICE, overwritten(FEW, FEW + 1), 0, 0.0, lambda: Shown(NAMES, NAMES))
+    assert set(verdict.before) == {one.key for one in overwritten(0, FEW)}
+    assert [one.key for one in verdict.losses] == [one.key for one in overwritten(FEW, FEW + 1)]
+
+
+def test_a_file_that_goes_as_another_comes_beside_it_counts_twice_and_is_held_once() -> None:
+    both = [one._replace(overwritten=True) for one in some(0, 60)]
+    brake = Brake(0.5)
+    brake.begin()
+    [verdict] = brake.judge(DEVICE, both, 0, 0.0, lambda: Shown(NAMES, NAMES))
+    assert verdict.cause is Cause.REMOVED
+    assert cause(Brake(0.5), both, files=1000) is Cause.MANY, "when it is too little for a mass deletion"

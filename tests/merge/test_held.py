@@ -10,8 +10,11 @@ from typing import Final
 import pytest
 
 from hybrisfs.environment import Environment, Limits
-from hybrisfs.merge.losses import LossLimits
-from hybrisfs.registers.tree import Content
+from hybrisfs.kinds import NODE
+from hybrisfs.merge.losses import LossLimits, in_its_place
+from hybrisfs.registers.tree import Content, Place, content_key, slot_of
+from hybrisfs.state.shown_nodes import Name, name_of_slot, unmerged_ino
+from hybrisfs.volume.examiner import Examiner
 from tests.merge.world import World
 from tests.tree.replay import read_content
 from tests.tree.rig import SMALL_BLOCKS, small_chunks
@@ -52,12 +55,30 @@ class Holding(World):
                 self._gone |= self._tokens(device.read(path))
                 device.write(path, b"")
 
+    def encrypt(self, number: int, draw: random.Random) -> None:
+        """Save all files as random bytes, some of them under longer names."""
+        with self._program(number) as device:
+            for path in [path for path, one in device.walk().items() if one.is_file]:
+                self._gone |= self._tokens(device.read(path))
+                device.write(path, draw.randbytes(200))
+                if draw.random() < 0.3:
+                    device.move(path, f"{path}.locked")
+
+    def examine(self, number: int) -> None:
+        """Look at samples of what is suspected."""
+        rig = self.fleet[number].rig
+        self._count_replaced(number)
+        Examiner(rig.fs, rig.sharing.deletions, rig.fetcher).step()
+        self.received(number)
+
     def decide(self, number: int, *, undo: bool) -> bool:
         """Decide on the oldest deletion that waits; False when there is none."""
         deletions = self.fleet[number].rig.sharing.deletions
         waiting = deletions.all()
         if waiting:
             self._count_replaced(number)
+            if undo:
+                self._count_replacing(number)
             (deletions.undo if undo else deletions.accept)(str(waiting[0].id))
             self.received(number)
         return bool(waiting)
@@ -70,6 +91,21 @@ class Holding(World):
             "SELECT key FROM held WHERE key >= x'63' AND key < x'64'"
         ).fetchall():
             for one in rig.tx.registers.values(key):
+                content = Content.decode(one.value or b"")
+                self._gone |= self._tokens(read_content(content, rig.plaintexts.__getitem__))
+
+    def _count_replacing(self, number: int) -> None:
+        """Likewise of a file that has come in the place of another one."""
+        rig = self.fleet[number].rig
+        rows = rig.db.rows.execute("SELECT key, former FROM held WHERE key >= x'70' AND key < x'71'")
+        for key, former in rows.fetchall():
+            ino = unmerged_ino(rig.tx, key[NODE])
+            name = name_of_slot(rig.tx, ino or 0, slot_of(key))
+            if former is not None:
+                place = Place.decode(former)
+                name = Name(place.parent, place.name)
+            other = in_its_place(rig.tx, *name) if name is not None else None
+            for one in rig.tx.registers.values(content_key(other)) if other is not None else ():
                 content = Content.decode(one.value or b"")
                 self._gone |= self._tokens(read_content(content, rig.plaintexts.__getitem__))
 
@@ -121,10 +157,12 @@ def _step(world: Holding, draw: random.Random) -> None:
             "link",
             "open",
             "send",
+            "encrypt",
+            "examine",
             "decide",
             "reopen",
         ),
-        (12, 5, 14, 4, 5, 3, 3, 1, 1, 16, 2, 1),
+        (12, 5, 14, 4, 5, 3, 3, 1, 1, 16, 0.4, 2, 2, 1),
     ):
         case ["write"]:
             world.write(number, pick, name, draw.choice([0, 0, 1, 9]))
@@ -148,6 +186,10 @@ def _step(world: Holding, draw: random.Random) -> None:
         case ["send"]:
             world.sign(number)
             world.send(number, other, draw.choice([0, 0, 3]), draw.choice([0, 0, 0, 1]))
+        case ["encrypt"]:
+            world.encrypt(number, draw)
+        case ["examine"]:
+            world.examine(number)
         case ["decide"]:
             world.decide(number, undo=draw.random() < 0.5)
         case _:

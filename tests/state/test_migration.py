@@ -19,6 +19,7 @@ from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import NewerFormatError
 from hybrisfs.registers.tree import Place, content_key, place_key
 from hybrisfs.state.database import Database, DatabaseLimits
+from hybrisfs.state.decisions import Cause
 from hybrisfs.state.migration import migrate
 from hybrisfs.state.schema import SCHEMA_VERSION
 from hybrisfs.write.layout import ChunkLimits
@@ -129,13 +130,13 @@ def test_it_becomes_what_a_new_one_is(path: Path, tmp_path: Path) -> None:
     Database(path, SYSTEM).close()  # and it is opened like any other
 
 
-@pytest.mark.parametrize("survived", range(19))
+@pytest.mark.parametrize("survived", range(20))
 def test_killed_within_a_step(path: Path, survived: int) -> None:
     """What a step had done is undone, and what earlier transactions had done is there."""
     with closing(sqlite3.connect(path, isolation_level=None, factory=_Killed)) as db:
         db.left = survived
         db.execute("PRAGMA journal_mode = WAL")
-        if survived < 18:
+        if survived < 19:
             with pytest.raises(KilledError):
                 migrate(db, time.time_ns(), rows=3)
             assert db.execute("PRAGMA user_version").fetchone()[0] < SCHEMA_VERSION
@@ -143,6 +144,19 @@ def test_killed_within_a_step(path: Path, survived: int) -> None:
             migrate(db, time.time_ns(), rows=3)
     Database(path, limited(DatabaseLimits(migrated_rows=3))).close()
     check_moments(path)
+
+
+def test_what_was_held_before_causes_were_told_apart_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "volume.db"
+    Database.create(path, bytes(16))
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("ALTER TABLE deletion DROP COLUMN cause")
+        db.execute("INSERT INTO deletion VALUES (1, x'11', x'22', 3, 4)")
+        db.execute("PRAGMA user_version = 21")
+        db.commit()
+    Database(path, SYSTEM).close()
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("SELECT total, cause FROM deletion").fetchall() == [(4, Cause.REMOVED)]
 
 
 def test_an_earlier_program_refuses_it(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -240,3 +241,52 @@ def test_what_vanished_and_was_accepted_is_found_among_versions(
     assert {one.device for one in found} == {"second"}
     victim.volume.versions.restore("file 7", None, None, None)
     assert victim.read("file 7") == before["file 7"]
+
+
+# -- what is overwritten ---------------------------------------------------------------------------
+
+
+def aged(victim: Device, mallory: Device) -> None:
+    """A day passes for both."""
+    for device in (victim, mallory):
+        device.around.ahead_ns += 86_400 * 10**9
+
+
+def overwrite(mallory: Device, content: Callable[[int], bytes]) -> None:
+    for number in range(FILES):
+        mallory.write(f"file {number}", content(number))
+    mallory.write("besides", b"and all else is shown")
+
+
+def test_what_is_encrypted_waits_and_comes_back(devices: tuple[Device, Device]) -> None:
+    victim, mallory = devices
+    before = everything(victim)
+    aged(victim, mallory)
+    overwrite(mallory, lambda number: os.urandom(len(CONTENT)))
+    meet(victim, mallory)
+    wait(lambda: [one.examined for one in waiting(victim)] == [True])
+    [one] = waiting(victim)
+    assert (one.device, one.overwrites) == ("second", True)
+    assert FILES - 50 <= one.names <= FILES
+    assert [text for text in victim.volume.status().warnings if "overwrites" in text]
+    held = victim.volume.held_files(one.id)
+    assert held.count == one.names
+    assert {file.change for file in held.files} == {"overwritten"}
+    assert victim.read("besides") == b"and all else is shown"
+    assert all(victim.read(file.path) == before[file.path] for file in held.files)
+    victim.volume.decide_deletion(one.id, undo=True)
+    meet(mallory, victim)
+    assert everything(victim) == everything(mallory) == before
+    assert victim.fsck(clouds=True).problems == []
+    encrypted = victim.volume.versions.all("file 7").versions
+    assert len(encrypted) == 3, "what it was, what it was encrypted to, and what it is again"
+
+
+def test_what_is_edited_in_mass_is_shown(devices: tuple[Device, Device]) -> None:
+    victim, mallory = devices
+    aged(victim, mallory)
+    overwrite(mallory, lambda number: CONTENT + b"edited, and longer than it was %d" % number)
+    meet(victim, mallory)
+    wait(lambda: waiting(victim) == [])
+    wait(lambda: everything(victim) == everything(mallory))
+    assert victim.volume.status().warnings == []
