@@ -28,11 +28,12 @@ from hybrisfs.kv.rooms import Rooms, content_of, size_of
 from hybrisfs.kv.seal import STORE_ID_SIZE, ValueSealer
 from hybrisfs.quorums.conditional import write_if
 from hybrisfs.quorums.consensus import KEPT_SECONDS
+from hybrisfs.quorums.holds import Holds
 from hybrisfs.quorums.names import Names, Version
 from hybrisfs.quorums.reading import collect, is_latest, read
 from hybrisfs.quorums.register import Draft, Found, Part, Register
 from hybrisfs.quorums.rounds import Answer, Protocol, ProtocolRunner, RoundFailedError
-from hybrisfs.quorums.snapshot import erase, take_snapshot
+from hybrisfs.quorums.snapshot import Snapshot, erase, take_snapshot
 from hybrisfs.quorums.transaction import Member, Transaction, tidy
 from hybrisfs.registers.entries import MAX_ATTRIBUTES
 from sync.seal import SealKeys
@@ -112,6 +113,9 @@ class CloudKeys:
         self.overwritten: Final = Overwritten(runner, self._clear)
         self._runner = runner
         self._time_ns = environment.time_ns
+        self._random_bytes = environment.random_bytes
+        self._boot_time = environment.boot_time
+        self._holds: dict[bytes, Holds] = {}  # by container
 
     # -- writing ---------------------------------------------------------------------------------
 
@@ -134,6 +138,7 @@ class CloudKeys:
                 protocol = register.write(draft)
             else:
                 protocol = write_if(register, draft, partial(_check, register, label, condition))
+            protocol = self._holds_of(container).waiting(protocol)
             version = self._carry_out(f"{label} was not written", draft, protocol)
         self.overwritten.add(register.names.prefix, version)
         return timestamp_of(version)
@@ -146,8 +151,11 @@ class CloudKeys:
         with self.rooms.taken([size_of(one.value) for one in keys if one.is_written]):
             members = [self._member(one, moment) for one in keys]
             transaction = Transaction(members)
+            protocol = transaction.write()
+            for container in {one.container for one in keys if one.is_written}:
+                protocol = self._holds_of(container).waiting(protocol)
             try:
-                versions = self._carry_out("nothing was written", transaction, transaction.write())
+                versions = self._carry_out("nothing was written", transaction, protocol)
             finally:
                 for commitment in transaction.ended:
                     names = members[0].register.names.of_transaction(commitment)
@@ -221,16 +229,9 @@ class CloudKeys:
     def snapshot(self, container: bytes, *, for_a_move: bool = False) -> Sequence[Latest]:
         """The keys of a container that have values, as of one moment; with *for_a_move* those that have none
         any more, too, and each as of a moment of its own."""
-        prefix = self.names.of_container(container.hex())
         what = "the keys of a container cannot be listed"
         for _ in range(_LISTS):
-            snapshot = take_snapshot(
-                self._register_at,
-                prefix,
-                lambda one: self._divide(container, one),
-                steady=not for_a_move,
-            )
-            found = self.run(what, snapshot)
+            found = self.run(what, self._list(container, steady=not for_a_move))
             for name, version in found.crowded.items():
                 self.overwritten.add(name, version)
             wanted = [
@@ -246,6 +247,16 @@ class CloudKeys:
                     if isinstance(metadata, Metadata)
                 ]
         raise HybrisError(what, "others write to it all the time", "Try again.")
+
+    def _list(self, container: bytes, *, steady: bool = True) -> Protocol[Snapshot]:
+        return take_snapshot(
+            self._register_at,
+            self.names.of_container(container.hex()),
+            lambda one: self._divide(container, one),
+            self._holds_of(container),
+            int.from_bytes(self._random_bytes(8)),
+            steady=steady,
+        )
 
     def _divide(self, container: bytes, answer: Answer) -> dict[str, Answer]:
         registers = self.names.registers(container.hex(), answer.names)
@@ -284,9 +295,9 @@ class CloudKeys:
 
     def erase(self, container: bytes, label: str) -> None:
         """Delete all that a container holds from the clouds that the volume still has."""
-        prefix = self.names.of_container(container.hex())
-        for cloud in self.place.clouds:
-            if self._runner.has(cloud):
+        prefixes = self.names.of_container(container.hex()), self.names.of_holds(container.hex()).prefix
+        for cloud in filter(self._runner.has, self.place.clouds):
+            for prefix in prefixes:
                 self.run(f"{label} was not deleted", erase(prefix, cloud))
 
     def _clear(self, prefix: str, over: Over) -> None:
@@ -306,6 +317,13 @@ class CloudKeys:
         self.overwritten.close()
 
     # -- registers -------------------------------------------------------------------------------
+
+    def _holds_of(self, container: bytes) -> Holds:
+        found = self._holds.get(container)
+        if found is None:
+            names = self.names.of_holds(container.hex())
+            found = Holds(names, self.place.clouds, self.place.thresholds, self._boot_time)
+        return self._holds.setdefault(container, found)
 
     def _register(self, container: bytes, key: str, size: int = 0) -> Register:
         return self._register_at(self.names.of_register(container.hex(), encode_key(key)).prefix, size)

@@ -2,6 +2,7 @@ r"""The names of the objects of a register: the clouds run no code, so lists of 
 
     name    atomic/STORE/CONTAINER/KEY/RECORD
             atomic/STORE/transactions/COMMITMENT/RECORD
+            atomic/STORE/holds/CONTAINER/RECORD
 
 STORE is the id of the store, CONTAINER and KEY are keyed hashes (16 bytes each) in hex. COMMITMENT, in hex,
 is the one that all versions of a transaction have. RECORD is this, in the base 32 that keeps the order (RFC
@@ -24,6 +25,8 @@ is the one that all versions of a transaction have. RECORD is this, in the base 
     what was accepted (kind 5): a ballot, and then
     8       write of the version
     16      nonce of the version
+    a hold (kind 9), see `holds`:
+    8       a random number
     all end with
     16      keyed hash of what is before, and of the rest of the name
 
@@ -77,6 +80,7 @@ _TIME: Final = struct.Struct(">HIQBH")
 _VERSION: Final = struct.Struct(">QBI16s16s")
 _BALLOT: Final = struct.Struct(">IQ")
 _ACCEPTED: Final = struct.Struct(">IQQ16s")
+_NUMBER: Final = struct.Struct(">Q")
 _DIGITS: Final = re.compile(r"[0-9a-v]+")
 _MOST_DIGITS: Final = 128
 _PROOF: Final = 3
@@ -84,6 +88,7 @@ _PREPARED: Final = 4
 _ACCEPTANCE: Final = 5
 _JOINT_PROOF: Final = 7
 _VOID: Final = 8
+_HOLD: Final = 9
 
 
 class Time(NamedTuple):
@@ -175,6 +180,8 @@ class Seen(Struct):
     ballots: dict[Time, set[Ballot]] = field(default_factory=dict)
     """Those that were begun, by the time that they are about."""
     accepted: dict[Time, set[Accepted]] = field(default_factory=dict)
+    holds: set[int] = field(default_factory=set)
+    """The numbers of holds."""
 
     def latest_proven(self) -> Version | None:
         """The proven version with the highest time."""
@@ -194,6 +201,7 @@ class Seen(Struct):
             self.ballots.setdefault(time, set()).update(ballots)
         for time, accepted in other.accepted.items():
             self.accepted.setdefault(time, set()).update(accepted)
+        self.holds |= other.holds
 
 
 class Names:
@@ -215,6 +223,10 @@ class Names:
         """The names of the register of a key."""
         prefix = f"{self.of_container(container)}{self._hashed(container.encode() + b'/' + key)}/"
         return RegisterNames(prefix, self._record_key)
+
+    def of_holds(self, container: str) -> RegisterNames:
+        """The names of the holds of a container."""
+        return RegisterNames(f"{self._prefix}holds/{self._hashed(container.encode())}/", self._record_key)
 
     def registers(self, container: str, names: Iterable[str]) -> dict[str, list[str]]:
         """Names in a container, by the prefixes of their registers."""
@@ -270,6 +282,10 @@ class RegisterNames:
         """The name of the object that says what a proposer wants."""
         record = _ACCEPTED.pack(*accepted.ballot, accepted.write, accepted.nonce)
         return self._name(time, _ACCEPTANCE, record)
+
+    def of_hold(self, number: int) -> str:
+        """The name of the object that asks writers to wait."""
+        return self._name(ZERO_TIME, _HOLD, _NUMBER.pack(number))
 
     def of_transaction(self, commitment: bytes) -> RegisterNames:
         """The names of the register that says what becomes of a transaction."""
@@ -340,6 +356,8 @@ def _read(body: bytes, seen: Seen) -> None:
         case _ if kind == _ACCEPTANCE and len(record) == _ACCEPTED.size:
             round_, proposer, write, nonce = _ACCEPTED.unpack(record)
             seen.accepted.setdefault(time, set()).add(Accepted(Ballot(round_, proposer), write, nonce))
+        case _ if kind == _HOLD and len(record) == _NUMBER.size:
+            seen.holds.update(_NUMBER.unpack(record))
 
 
 def _encode(data: bytes) -> str:

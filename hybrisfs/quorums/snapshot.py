@@ -5,8 +5,9 @@ was complete before the second list began. So there was a moment, between the tw
 latest of all registers: the double collect of Afek et al. (1993). Times never come back, so none can hide
 between.
 
-While others write all the time, no two lists are the same; then it gives up. Their embedded snapshots would
-make each write as dear as a list.
+While others write all the time, no two lists are the same. After some looks it asks the writers to wait
+(`holds`), so that soon two are. The writers' embedded snapshots of the paper would make each write as dear as
+a list, and readers that must help a list would make each read dearer.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from hybrisfs.errors import HybrisError
+from hybrisfs.quorums.holds import Holds
 from hybrisfs.quorums.names import Version
 from hybrisfs.quorums.reading import settle
 from hybrisfs.quorums.register import Lists, Part, Register
@@ -22,7 +24,8 @@ from hybrisfs.quorums.rounds import Answer, Ask, Pause, Protocol, Round, RoundFa
 
 __all__ = ["Snapshot", "erase", "take_snapshot"]
 
-_LOOKS: Final = 12
+_UNDISTURBED: Final = 3  # looks before writers are asked to wait
+_LOOKS: Final = 20
 _PAGES: Final = 4000  # of a list of a container
 
 
@@ -40,19 +43,43 @@ def take_snapshot(
     register_at: Callable[[str], Register],
     prefix: str,
     divide: Callable[[Answer], Mapping[str, Answer]],
+    holds: Holds,
+    number: int,
     *,
     steady: bool = True,
 ) -> Protocol[Snapshot]:
-    """The latest versions. *register_at* is the register with a prefix, *divide* its part of a list.
+    """The latest versions. *register_at* is the register with a prefix, *divide* its part of a list. *holds*
+    are those of the container, *number* a random one.
 
     If it need not be *steady*, each may be of another moment. Raises HybrisError when others write all the
-    time.
+    time and do not wait.
     """
+    found = yield from _look_often(register_at, prefix, divide, _UNDISTURBED, steady=steady)
+    if found is None:
+        yield from holds.put(number)
+        found = yield from _look_often(register_at, prefix, divide, _LOOKS, steady=steady)
+        yield from holds.remove(frozenset((number,)))
+    if found is None:
+        raise HybrisError(
+            "the keys cannot be listed now", "others write to the container all the time", "Try again."
+        )
+    return found
+
+
+def _look_often(
+    register_at: Callable[[str], Register],
+    prefix: str,
+    divide: Callable[[Answer], Mapping[str, Answer]],
+    looks: int,
+    *,
+    steady: bool,
+) -> Protocol[Snapshot | None]:
+    """See `take_snapshot`. None: no two of so many looks were the same."""
     whole = register_at(prefix)
     ask = Ask(prefix=prefix, pages=_PAGES)
     before: dict[str, Version] | None = None
     registers: dict[str, Register] = {}  # each remembers what clouds deny
-    for look in range(_LOOKS):
+    for look in range(looks):
         (answers,) = yield [Round(dict.fromkeys(whole.clouds, ask), need(whole.thresholds.quorum))]
         by_register: dict[str, dict[int, Answer]] = {}
         for cloud, answer in answers.items():
@@ -71,9 +98,7 @@ def take_snapshot(
         if look:
             yield Pause(look)
         before = found.latest
-    raise HybrisError(
-        "the keys cannot be listed now", "others write to the container all the time", "Try again."
-    )
+    return None
 
 
 def _look(register: Register, name: str, parts: Mapping[int, Answer], found: Snapshot) -> Protocol[bool]:

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from hybrisfs.errors import HybrisError
 from hybrisfs.quorums.conditional import write_if
+from hybrisfs.quorums.holds import Holds
 from hybrisfs.quorums.names import Names, Version
 from hybrisfs.quorums.reading import read as read_register
 from hybrisfs.quorums.register import Draft, Found, Part, Register
@@ -260,6 +261,11 @@ class World:
     def register(self, key: str) -> Register:
         return self.register_at(NAMES.of_register("box", key.encode()).prefix)
 
+    def holds(self) -> Holds:
+        """Those of the container, as a device sees them that has not looked yet."""
+        clouds = range(len(self.clouds))
+        return Holds(NAMES.of_holds("box"), clouds, self.thresholds, lambda: float(self.moment))
+
     def register_at(self, prefix: str) -> Register:
         order = list(range(len(self.clouds)))
         self.chance.shuffle(order)
@@ -272,6 +278,8 @@ class World:
         protocol = self._protocol(client)
         if protocol is not None:
             self.clients.append(client)
+            if client.drafts and self.chance.random() < 0.5:  # the others know no holds
+                protocol = self.holds().waiting(protocol)
             client.start(protocol)
 
     def _protocol(self, client: Client) -> Protocol[Any] | None:
@@ -292,7 +300,10 @@ class World:
                 commitment = self.chance.choice(ended)
                 return tidy(register.transaction(commitment), commitment, self.chance.choice(register.clouds))
             case "list":
-                return take_snapshot(self.register_at, NAMES.of_container("box"), divide)
+                number = self.chance.randrange(1 << 64)
+                return take_snapshot(
+                    self.register_at, NAMES.of_container("box"), divide, self.holds(), number
+                )
             case "together":
                 return self._together(client)
         draft = client.drafts[client.key] = self._draft(None if client.name == "delete" else "v")

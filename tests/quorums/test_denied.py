@@ -7,13 +7,14 @@ from random import Random
 
 import pytest
 
+from hybrisfs.quorums.holds import Holds
 from hybrisfs.quorums.names import Kind, Version
 from hybrisfs.quorums.reading import is_latest, read
 from hybrisfs.quorums.register import Draft, Part, Register
 from hybrisfs.quorums.rounds import Answer, RoundFailedError
 from hybrisfs.quorums.snapshot import take_snapshot
 from hybrisfs.quorums.thresholds import PASIS, Thresholds
-from tests.quorums.schedule import Cloud, Whole
+from tests.quorums.schedule import NAMES, Cloud, Whole
 from tests.quorums.test_clear import NAMES_OF_KEY, ask
 
 THRESHOLDS = Thresholds(PASIS, 5, 1, 1)
@@ -63,7 +64,8 @@ def test_a_list_has_the_value_before_it() -> None:
     def divide(answer: Answer) -> dict[str, Answer]:
         return {names: Answer(tuple(answer.names))}
 
-    snapshot = take_snapshot(lambda _: world.register, names, divide)
+    holds = Holds(NAMES.of_holds("box"), range(5), THRESHOLDS, float)
+    snapshot = take_snapshot(lambda _: world.register, names, divide, holds, 1)
     assert ask(world.clouds, snapshot, ALL).latest == {names: world.early}
 
 

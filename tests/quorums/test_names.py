@@ -45,6 +45,7 @@ def test_a_name_tells_what_it_was_made_of(version: Version, nonce: bytes, time: 
         NAMES.of_proof(proven, nonce),
         NAMES.of_ballot(time, ballot),
         NAMES.of_accepted(time, accepted),
+        NAMES.of_hold(ballot.proposer),
     ]
     assert all(is_name(name) for name in names)
     seen = NAMES.read(names)
@@ -52,7 +53,8 @@ def test_a_name_tells_what_it_was_made_of(version: Version, nonce: bytes, time: 
     assert seen.proofs == {proven: nonce}
     assert seen.ballots == {time: {ballot}}
     assert seen.accepted == {time: {accepted}}
-    assert [NAMES.time_of(name) for name in names] == [version.time, version.time, time, time]
+    assert seen.holds == {ballot.proposer}
+    assert [NAMES.time_of(name) for name in names[:-1]] == [version.time, version.time, time, time]
 
 
 @given(st.lists(versions, min_size=2, max_size=8))

@@ -23,7 +23,7 @@ from hybrisfs.quorums.names import Version
 from hybrisfs.quorums.reading import read as read_register
 from hybrisfs.quorums.register import Draft, Found, Part
 from hybrisfs.quorums.rounds import Protocol
-from hybrisfs.quorums.snapshot import Snapshot, take_snapshot
+from hybrisfs.quorums.snapshot import Snapshot
 from tests.kv.linearizability import Effect, deleted, listed, read, replaced, unless, wrote
 from tests.simulation.key_clouds import Asker, KeyClouds, UnderWay
 from tests.tree.rig import Rig
@@ -213,11 +213,7 @@ class Calls:
         protocol: Protocol[Any]
         finish: Callable[[Any], Effect]
         if call.kind == "list":
-            protocol = take_snapshot(
-                keys._register_at,
-                keys.names.of_container(container.hex()),
-                lambda one: keys._divide(container, one),
-            )
+            protocol = keys._list(container)
             finish = partial(_listed, keys)
         elif call.kind == "get":
             protocol = read_register(keys._register(container, call.key), Part.VALUE)
