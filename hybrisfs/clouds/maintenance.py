@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 _LAST_PAUSE: Final = 3600.0
 _AUDIT_PAUSE: Final = 600.0  # between lists of what one cloud has
+_FILL_ANYWAY: Final = 86_400.0  # between lists of containers on clouds none of which has failed
 _MOST_NAMES: Final = 1_000_000
 _MOST_TRIED: Final = 10_000  # objects that it is remembered of that they were to be healed
 
@@ -36,6 +37,8 @@ class MaintenanceLimits(Struct, frozen=True):
 
     first_pause: float = 60.0
     """Seconds before something is healed: a cloud that has just lost something may still be in trouble."""
+    fill_pause: float = 1800.0
+    """Seconds between lists of containers on clouds of which one has failed since."""
 
 
 class _Absent(Struct, frozen=True):
@@ -95,6 +98,9 @@ class Maintenance:
         self._tried: set[WrongObject] = set()
         self._audited: dict[int, float] = {}  # when, by cloud
         self._emptied: frozenset[int] = frozenset()  # the clouds that are to be filled again
+        self._filled: float | None = None  # when containers on the clouds were looked after
+        self._unfilled: set[int] = set()  # clouds that lacked something of them still
+        self._failures: dict[int, int] = {}  # requests that had failed then, by cloud
         self._known_wrong: set[WrongObject] = set()  # at the last step
         self._pause = self.first
         self._guarding = threading.Lock()
@@ -131,13 +137,34 @@ class Maintenance:
 
     def step(self) -> Pause:
         """Heal what ordinary reads and check-ups had found wrong at the last step. What has just been found
-        is left for the next one, as the cloud may be in the middle of trouble."""
+        is left for the next one, as the cloud may be in the middle of trouble. And put on clouds that were
+        away what was written without them."""
         tried = self._known_wrong.intersection(self._upkeep.wrong_objects())
         due = tried or self._emptied or self.objects.packs.lost()
         left = due and (self.heal(tried) or self._emptied or self.objects.packs.lost())
         self._pause = Pause(min(self._pause.most * 2, _LAST_PAUSE)) if left else self.first
         self._known_wrong = set(self._upkeep.wrong_objects())
+        self.fill()
         return self._pause
+
+    def fill(self) -> None:
+        """Put the values of containers on the clouds on those that lack them, when it is time: a cloud has
+        failed since the last time and answers again; or a day is over, as other devices may have seen one
+        fail. Does nothing while a scrub or repair is under way."""
+        now, clouds = self._monotonic(), self.objects.clouds
+        failures = {cloud: self._upkeep.failures(cloud) for cloud in clouds}
+        failed = {cloud for cloud in clouds if failures[cloud] != self._failures.get(cloud, 0)}
+        is_due = any(not self._upkeep.is_down(cloud) for cloud in failed | self._unfilled)
+        pause = self._limits.fill_pause if is_due else _FILL_ANYWAY
+        if self._filled is not None and now - self._filled < pause:
+            return
+        if not self._busy.acquire(blocking=False):
+            return
+        try:
+            self._filled, self._failures = now, failures
+            self._unfilled = self.objects.values.fill(self.objects.trusted, self._go_on)
+        finally:
+            self._busy.release()
 
     def refill(self, cloud: int) -> None:
         """Fill a cloud that was emptied again, in the background."""

@@ -420,6 +420,18 @@ class ExpectedValues:
         if mender is not None:
             mender.excuse(left)
 
+    def fill(self, writable: Callable[[], Collection[int]], go_on: Callable[[], bool]) -> set[int]:
+        """Put what containers on the clouds should have there on clouds that do not list it, if they are
+        *writable*; the clouds that lack something still, as far as that is known."""
+        left: set[int] = set()
+        for mender in self._key_values.cloud_menders():
+            try:
+                left |= mender.fill(writable(), go_on)
+            except (HybrisError, CloudsUnavailable) as error:
+                log.info("not all containers on the clouds can be looked after now: %s", error)
+                left |= set(mender.clouds)
+        return left
+
     def checks(self) -> Iterator[tuple[int, Callable[[], str | None]]]:
         """Each share of the values: its cloud, and what says what is wrong with it."""
         for store, mender in self._key_values.menders():

@@ -304,6 +304,10 @@ class Upkeep:
         """Whether the cloud is not configured any more, or is known to answer nothing now."""
         return cloud not in self._clouds or self._clouds[cloud].status().state in ("down", "refusing")
 
+    def failures(self, cloud: int) -> int:
+        """How many requests to the cloud have failed since the start."""
+        return self._clouds[cloud].traffic.counters().failed if cloud in self._clouds else 0
+
     def takes_objects(self, cloud: int) -> bool:
         """Whether it makes sense to put something on this cloud now."""
         return self._clouds.takes_writes(cloud) and not self.is_down(cloud) and not self._clouds[cloud].full

@@ -33,7 +33,7 @@ from hybrisfs.quorums.names import Names, Version
 from hybrisfs.quorums.reading import collect, is_latest, read
 from hybrisfs.quorums.register import Draft, Found, Part, Register
 from hybrisfs.quorums.rounds import Answer, Protocol, ProtocolRunner, RoundFailedError
-from hybrisfs.quorums.snapshot import Snapshot, erase, take_snapshot
+from hybrisfs.quorums.snapshot import Snapshot, Survey, erase, survey, take_snapshot
 from hybrisfs.quorums.transaction import Member, Transaction, tidy
 from hybrisfs.registers.entries import MAX_ATTRIBUTES
 from sync.seal import SealKeys
@@ -247,6 +247,12 @@ class CloudKeys:
                     if isinstance(metadata, Metadata)
                 ]
         raise HybrisError(what, "others write to it all the time", "Try again.")
+
+    def survey(self, container: bytes) -> Survey:
+        """Which clouds lack something of the keys of a container, by what they list."""
+        prefix = self.names.of_container(container.hex())
+        what = "the clouds that keep a container cannot be looked at"
+        return self.run(what, survey(self._register_at, prefix, lambda one: self._divide(container, one)))
 
     def _list(self, container: bytes, *, steady: bool = True) -> Protocol[Snapshot]:
         return take_snapshot(

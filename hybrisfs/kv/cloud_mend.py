@@ -2,11 +2,15 @@
 
 A cloud that was away when a value was written has nothing of it, and lies not. So what is missing is put
 there, and held against nobody. Nothing moves elsewhere: a container stays on its clouds.
+
+What clouds do not list is put there in the background (`CloudMender.fill`). Lists say nothing of what is in
+the objects: `scrub` and `repair` read these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+import logging
+from collections.abc import Callable, Collection, Container, Iterator
 from typing import NamedTuple
 
 from hybrisfs.dispersal.errors import CloudsUnavailable, DispersalError, Finding, IntegrityError
@@ -18,6 +22,8 @@ from hybrisfs.quorums.register import Register
 from hybrisfs.quorums.rounds import RoundFailedError
 
 __all__ = ["CloudMender", "Held"]
+
+log = logging.getLogger(__name__)
 
 
 class Held(NamedTuple):
@@ -73,6 +79,28 @@ class CloudMender:
                 failure = self._put(held, cloud, bytes(objects(cloud)))
             repairs.append(Repair(cloud, found, None if failure else cloud, failure))
         return repairs
+
+    def fill(self, writable: Collection[int], go_on: Callable[[], bool]) -> set[int]:
+        """Put the latest versions on those of the *writable* clouds that do not list them; the clouds that
+        did not answer, or lack something still. Stops when *go_on* is false. Raises CloudsUnavailable."""
+        left: set[int] = set()
+        for found in self._store.surveys():
+            left |= found.silent
+            for register, version, lacking in found.short:
+                if not go_on():
+                    return left | lacking
+                left |= lacking - self._fill(register, version, lacking.intersection(writable))
+        return left
+
+    def _fill(self, register: Register, version: Version, clouds: Collection[int]) -> set[int]:
+        """The clouds that have the version now."""
+        if not clouds:
+            return set()
+        try:
+            return self._store.keys.run("it was not put there", register.fill(version, clouds))
+        except DispersalError as error:
+            log.info("clouds lack a value of a container still: %s", error)
+            return set()
 
     def _get(self, held: Held, cloud: int) -> bytes | Finding:
         what = f"the value of {held.label}"

@@ -35,6 +35,7 @@ from hybrisfs.kv.record import ABSENT, PRESENT, Condition, Timestamp, is_usable
 from hybrisfs.quorums.consensus import WRITE_SECONDS
 from hybrisfs.quorums.register import Found, Part
 from hybrisfs.quorums.rounds import ProtocolRunner
+from hybrisfs.quorums.snapshot import Survey
 from sync.codec import DecodeError, Reader, Writer
 from sync.seal import SealKeys
 
@@ -425,6 +426,12 @@ class CloudStore:
     def latest(self, container: str) -> Sequence[Latest]:
         """The keys with values of a container, each with its latest version, as of one moment."""
         return self.keys.snapshot(self._require(container).id)
+
+    def surveys(self) -> Iterator[Survey]:
+        """What each cloud lacks, container by container; of their names, too."""
+        names = [name for name in self.names() if is_usable(name)]
+        for id_ in [_REGISTRY, *(known.id for known in map(self._find, names) if known is not None)]:
+            yield self.keys.survey(id_)
 
     def close(self) -> None:
         """End the background work. Idempotent."""

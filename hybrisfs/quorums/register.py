@@ -38,7 +38,7 @@ again for a later version.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 from typing import Protocol as Interface
@@ -48,7 +48,7 @@ from msgspec.structs import replace
 
 from hybrisfs.dispersal.errors import IntegrityError, UnreadableHereError
 from hybrisfs.quorums.names import ZERO_TIME, Kind, RegisterNames, Seen, Time, Version, commitment_to
-from hybrisfs.quorums.rounds import Answer, Ask, Protocol, Read, Round, RoundFailedError, need
+from hybrisfs.quorums.rounds import Answer, Ask, Protocol, Read, Round, RoundFailedError, ask_all, need
 from hybrisfs.quorums.thresholds import PASIS, Thresholds
 from sync.codec import Buffer
 
@@ -352,6 +352,20 @@ class Register:
         if nonce is not None:
             puts.append((self.names.of_proof(version, nonce), b""))
         yield [Round({cloud: Ask(puts=tuple(puts))}, need(1))]
+
+    def fill(self, version: Version, clouds: Collection[int]) -> Protocol[set[int]]:
+        """Put the latest version, made of what others have, and its proof on clouds that lack them. Return
+        those that have taken it; all, when there is a later one by now. Raises RoundFailedError."""
+        lists = yield from self.collect()
+        if self.latest(lists) != version:
+            return set(clouds)
+        _, objects = yield from self._rebuild(lists, version)
+        nonce = lists.seen.proofs.get(version)
+        proof = () if nonce is None else ((self.names.of_proof(version, nonce), b""),)
+        name = self.names.of_version(version)
+        asks = {cloud: Ask(puts=((name, objects(cloud)), *proof)) for cloud in clouds}
+        (answers,) = yield [ask_all(asks)]
+        return {cloud for cloud, answer in answers.items() if answer.fault is None}
 
     def clear(self, version: Version, cloud: int) -> Protocol[None]:
         """Delete from a cloud what is before a version that has been complete for `conditional.KEPT_SECONDS`.

@@ -17,12 +17,12 @@ from typing import Final, NamedTuple
 
 from hybrisfs.errors import HybrisError
 from hybrisfs.quorums.holds import Holds
-from hybrisfs.quorums.names import Version
+from hybrisfs.quorums.names import Kind, Version
 from hybrisfs.quorums.reading import settle
 from hybrisfs.quorums.register import Lists, Part, Register
-from hybrisfs.quorums.rounds import Answer, Ask, Pause, Protocol, Round, RoundFailedError, need
+from hybrisfs.quorums.rounds import Answer, Ask, Pause, Protocol, Round, RoundFailedError, ask_all, need
 
-__all__ = ["Snapshot", "erase", "take_snapshot"]
+__all__ = ["Short", "Survey", "erase", "survey", "take_snapshot"]
 
 _UNDISTURBED: Final = 3  # looks before writers are asked to wait
 _LOOKS: Final = 20
@@ -81,13 +81,9 @@ def _look_often(
     registers: dict[str, Register] = {}  # each remembers what clouds deny
     for look in range(looks):
         (answers,) = yield [Round(dict.fromkeys(whole.clouds, ask), need(whole.thresholds.quorum))]
-        by_register: dict[str, dict[int, Answer]] = {}
-        for cloud, answer in answers.items():
-            for name, part in divide(answer).items():
-                by_register.setdefault(name, {})[cloud] = part
         failed = False
         found = Snapshot({}, {}, set())
-        for name, parts in by_register.items():
+        for name, parts in _by_register(answers, divide).items():
             if name not in registers:
                 registers[name] = register_at(name)
             failed |= not (yield from _look(registers[name], name, parts, found))
@@ -115,6 +111,57 @@ def _look(register: Register, name: str, parts: Mapping[int, Answer], found: Sna
         if not latest.is_only:
             found.shared.add(name)
     return True
+
+
+def _by_register(
+    answers: Mapping[int, Answer], divide: Callable[[Answer], Mapping[str, Answer]]
+) -> dict[str, dict[int, Answer]]:
+    found: dict[str, dict[int, Answer]] = {}
+    for cloud, answer in answers.items():
+        for name, part in divide(answer).items():
+            found.setdefault(name, {})[cloud] = part
+    return found
+
+
+class Short(NamedTuple):
+    """A latest version that fewer clouds have than should."""
+
+    register: Register
+    version: Version
+    lacking: frozenset[int]
+    """The clouds that list not all that they should have of it."""
+
+
+class Survey(NamedTuple):
+    """What the lists of all clouds say of a container."""
+
+    short: list[Short]
+    silent: frozenset[int]
+    """The clouds that did not answer."""
+
+
+def survey(
+    register_at: Callable[[str], Register], prefix: str, divide: Callable[[Answer], Mapping[str, Answer]]
+) -> Protocol[Survey]:
+    """Which clouds lack something of the latest versions; see `take_snapshot`. Nothing is short when fewer
+    than a quorum answer."""
+    whole = register_at(prefix)
+    (answers,) = yield [ask_all(dict.fromkeys(whole.clouds, Ask(prefix=prefix, pages=_PAGES)))]
+    heard = {cloud: answer for cloud, answer in answers.items() if answer.fault is None}
+    found = Survey([], frozenset(answers.keys() - heard.keys()))
+    if len(heard) < whole.thresholds.quorum:
+        return found
+    for name, parts in _by_register(heard, divide).items():
+        register = register_at(name)
+        lists = register.lists(parts)
+        version = register.latest(lists)
+        if version is not None:
+            having = lists.holders.get(version, set())
+            if version.kind is not Kind.COUNTED:
+                having = having & lists.provers[version]
+            if having != heard.keys():
+                found.short.append(Short(register, version, frozenset(heard.keys() - having)))
+    return found
 
 
 def erase(prefix: str, cloud: int) -> Protocol[None]:

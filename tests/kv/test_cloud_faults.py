@@ -22,7 +22,7 @@ from hybrisfs.kv.cloud_mend import CloudMender
 from hybrisfs.kv.cloud_objects import Metadata, Shares
 from hybrisfs.kv.cloud_place import CloudPlace
 from hybrisfs.kv.cloud_store import CloudStore
-from hybrisfs.kv.containers import ANYBODY
+from hybrisfs.kv.containers import ANYBODY, Key
 from hybrisfs.kv.errors import (
     NoSuchContainerError,
 )
@@ -222,6 +222,47 @@ def test_what_a_cloud_has_lost_or_altered_is_put_back(wish: str) -> None:
         assert rig.bad() == set(), "a cloud that was away when a value was written has not lied"
         rig.behave("down", 0)
         assert rig.open().get("box", "big").value == BIG
+
+
+@pytest.mark.parametrize("wish", PLACES)
+def test_a_cloud_that_was_away_gets_what_was_written_without_it(wish: str) -> None:
+    with Rig(wish, timing=HASTY) as rig:
+        rig.store.put("box", "early", b"early")
+        rig.rest()
+        rig.behave("down", 1)
+        for key in ("big", "small", "gone"):
+            rig.store.put("box", key, BIG if key == "big" else b"")
+        rig.store.delete("box", "gone")
+        rig.store.tput({Key("box", "one"): b"1", Key("box", "other"): b"2"})
+        rig.store.create_container("new")
+        rig.rest()
+        mender = CloudMender(rig.open())
+        assert mender.fill(range(5), lambda: True) == {1}, "it does not answer"
+        rig.behave("ok", 1)
+        assert mender.fill({0, 2, 3, 4}, lambda: True) == {1}, "it may not be written to"
+        with rig.counting() as asked:
+            assert mender.fill(range(5), lambda: True) == set()
+        assert asked["put"] == 2 * (5 + 1) if wish == "clouds" else asked["put"] <= 2 * (5 + 1)
+        assert not any(found.short for found in rig.open().surveys())
+        with rig.counting() as asked:
+            mender.fill(range(5), lambda: True)
+        assert "put" not in asked
+        assert all(mender.look_at(held, 1) is None for held in mender.held())
+        rig.behave("down", 0)
+        assert rig.open().get("box", "big").value == BIG
+
+
+def test_what_was_overwritten_in_between_is_not_put_there() -> None:
+    with Rig() as rig:
+        rig.behave("down", 1)
+        rig.store.put("box", "key", b"one")
+        rig.behave("ok", 1)
+        rig.rest()
+        (found,) = [one for survey in rig.store.surveys() for one in survey.short]
+        rig.store.put("box", "key", b"two")
+        with rig.counting() as asked:
+            assert rig.store.keys.run("", found.register.fill(found.version, {1})) == {1}
+        assert asked == {"list": 1}
 
 
 def test_what_cannot_be_put_back_is_named() -> None:
