@@ -10,6 +10,7 @@ import itertools
 import os
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -72,6 +73,12 @@ class Program:
         self._volume = device.volume
         self._value = folder / "value"
         self._value.touch()
+        self.troubles: list[str] = []
+        """Why it has not heard what became of operations."""
+
+    def _unknown(self, error: HybrisError) -> OutcomeUnknownError:
+        self.troubles.append(str(error))
+        return OutcomeUnknownError(str(error))
 
     def _ask(self, request: Request[A]) -> A:
         with _reached(self._home) as client:
@@ -87,7 +94,7 @@ class Program:
         except HybrisError as error:
             if error.reported == NoSuchKeyError.kind:
                 raise NoSuchKeyError(container, key) from error
-            raise OutcomeUnknownError(str(error)) from error
+            raise self._unknown(error) from error
         return Versioned(self._value.read_bytes(), _facts(key, found))
 
     def put(self, container: str, key: str, value: bytes, condition: Condition | None = None) -> Timestamp:
@@ -101,14 +108,14 @@ class Program:
             assert condition is not None
             raise ConditionNotMetError(key, condition, None) from error
         except HybrisError as error:
-            raise OutcomeUnknownError(str(error)) from error
+            raise self._unknown(error) from error
         return Timestamp.from_tag(stored.tag)
 
     def delete(self, container: str, key: str) -> object | None:
         try:
             return self._ask(KvDeleteRequest(self._volume, container, key)).existed or None
         except HybrisError as error:
-            raise OutcomeUnknownError(str(error)) from error
+            raise self._unknown(error) from error
 
     def tput(self, values: Mapping[Key, bytes | None]) -> object:
         writes = []
@@ -119,7 +126,7 @@ class Program:
         try:
             return self._ask(KvTputRequest(self._volume, writes, list[KeyNeed]()))
         except HybrisError as error:
-            raise OutcomeUnknownError(str(error)) from error
+            raise self._unknown(error) from error
 
     def list(self, container: str) -> Sequence[KeyFacts]:
         found: list[KeyFacts] = []
@@ -132,7 +139,7 @@ class Program:
                     ),
                 )
             except HybrisError as error:
-                raise OutcomeUnknownError(str(error)) from error
+                raise self._unknown(error) from error
         return found
 
 
@@ -210,7 +217,8 @@ def live(programs: Sequence[Program], seed: int, trouble: Callable[[], object]) 
             one.result(PATIENCE)
     history = [one for recorder in recorders for one in recorder.history]
     told = sum(one.returned is not None for one in history)
-    assert told > len(programs) * OPERATIONS // 2
+    troubles = Counter(one for program in programs for one in program.troubles)
+    assert told > len(programs) * OPERATIONS // 2, troubles
     assert is_linearizable(history), sorted(history, key=lambda one: one.called)
 
 
