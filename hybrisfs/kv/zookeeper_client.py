@@ -28,6 +28,7 @@ from kazoo.exceptions import (
     NoNodeError,
     NotEmptyError,
     RolledBackError,
+    UnimplementedError,
 )
 
 from hybrisfs.environment import Environment
@@ -45,7 +46,8 @@ from hybrisfs.kv.service import (
 )
 from hybrisfs.kv.service_url import Access, ServiceUrl
 from hybrisfs.kv.zookeeper_lists import Bucket, BucketReading
-from hybrisfs.kv.zookeeper_session import Session
+from hybrisfs.kv.zookeeper_reads import read_together
+from hybrisfs.kv.zookeeper_session import Session, Watch
 from hybrisfs.kv.zookeeper_tree import CONTAINERS, DROPPED, ENTRIES, Tree
 
 __all__ = ["ZookeeperClient"]
@@ -54,7 +56,6 @@ log = logging.getLogger(__name__)
 
 _PAGE: Final = 1000  # requests under way
 _TRIES: Final = 40
-_PAUSE: Final = 0.1  # seconds
 _MOST_REQUEST: Final = 1_000_000  # bytes; jute.maxbuffer is 1,048,575 unless it is set
 _OVERHEAD: Final = 100  # bytes of an operation beside path and content
 _HALF: Final = 1 << 32
@@ -123,6 +124,7 @@ class ZookeeperClient(MetadataService):
         self._lock = threading.Lock()
         self._made: set[str] = set()  # groups and buckets that are there
         self._announced: str | None = None
+        self._reads_together = True  # until a server says that it cannot
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -130,7 +132,12 @@ class ZookeeperClient(MetadataService):
         """See `MetadataService.get`."""
         return self._session.read(lambda client: self._get(client, keys))
 
-    def _get(self, client: Any, keys: Iterable[bytes]) -> list[KeyValue | None]:
+    def _get(self, client: Any, keys: Sequence[bytes]) -> list[KeyValue | None]:
+        if len(keys) > 1 and self._reads_together and not any(map(_is_container, keys)):
+            try:
+                return self._get_together(client, keys)
+            except UnimplementedError:
+                self._reads_together = False
         asked = []
         for key in keys:
             # Above first: a container that came after what is seen there has another revision at once.
@@ -138,21 +145,33 @@ class ZookeeperClient(MetadataService):
             asked.append((key, above, client.get_async(self._tree.path(key))))
         return [self._found(*one) for one in asked]
 
+    def _get_together(self, client: Any, keys: Sequence[bytes]) -> list[KeyValue | None]:
+        paths = [self._tree.path(key) for key in keys]
+        found = read_together(client, paths, self._session.answer)
+        return [
+            None if one is None else self._key_value(key, one.content, one.state)
+            for key, one in zip(keys, found, strict=True)
+        ]
+
     def _found(self, key: bytes, above: Any, asked: Any) -> KeyValue | None:
         try:
             value, stat = self._session.answer(asked)
         except NoNodeError:
             return None
+        found = self._key_value(key, value or b"", stat)
+        if above is None:
+            return found
+        return found._replace(revision=found.revision + _HALF * (self._session.answer(above).version + 1))
+
+    def _key_value(self, key: bytes, value: bytes, stat: Any) -> KeyValue:
+        """What a znode says of a key. Raises ServiceError."""
         if stat.version < 0:
             raise ServiceError(
                 f"the ZooKeeper at {self._session.address} cannot be used for {key!r}",
                 "the key has been changed 2,147,483,647 times, and versions of znodes begin again then",
                 "Move the container with hybrisfs kv migrate.",
             )
-        revision = stat.version + 1
-        if above is not None:
-            revision += _HALF * (self._session.answer(above).version + 1)
-        return KeyValue(key, value or b"", revision)
+        return KeyValue(key, value, stat.version + 1)
 
     def scan(self, first: bytes, end: bytes, *, keys_only: bool = False) -> Iterator[KeyValue]:
         """See `MetadataService.scan`. Keys of different containers may be as of different moments."""
@@ -500,14 +519,14 @@ class ZookeeperClient(MetadataService):
         if path is not None and self._session.is_connected:
             self._delete([path])
 
-    def watch(self, key: bytes, revision: int, changed: Callable[[], None]) -> contextlib.closing[_Watch]:
+    def watch(self, key: bytes, revision: int, changed: Callable[[], None]) -> contextlib.closing[Watch]:
         """See `MetadataService.watch`."""
         path = self._tree.path(key)
 
         def wait_for_change(wake: Callable[[object], None]) -> None:
             self._session.ask(lambda client: self._session.answer(client.exists_async(path, wake)))
 
-        return contextlib.closing(_Watch(wait_for_change, changed))
+        return contextlib.closing(Watch(wait_for_change, changed))
 
     def check(self) -> None:
         """See `MetadataService.check`. A password is only known to be wrong when it opens no volume that is
@@ -537,41 +556,6 @@ class _BucketFacts(NamedTuple):
 
     path: str
     change: int
-
-
-class _Watch:
-    """One subscription, with a thread of its own."""
-
-    def __init__(
-        self, wait_for_change: Callable[[Callable[[object], None]], None], changed: Callable[[], None]
-    ) -> None:
-        self._wait_for_change = wait_for_change
-        self._changed = changed
-        self._ended = threading.Event()
-        self._woken = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="zookeeper-watch", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """End it; *changed* may be called once more. Waits for nobody."""
-        self._ended.set()
-        self._woken.set()
-
-    def _wake(self, _event: object) -> None:
-        self._woken.set()
-
-    def _run(self) -> None:
-        while not self._ended.is_set():
-            self._woken.clear()
-            try:
-                self._wait_for_change(self._wake)
-            except ServiceError as error:
-                log.debug("a key cannot be watched now: %s", error)
-                self._ended.wait(_PAUSE)
-                self._woken.set()
-            if not self._ended.is_set():
-                self._changed()  # it may have changed before it was watched
-                self._woken.wait()
 
 
 def _is_container(key: bytes) -> bool:

@@ -48,7 +48,7 @@ from hybrisfs.kv.service import OutcomeUnknownError, ServiceError
 from hybrisfs.kv.service_url import Access, ServiceUrl
 from hybrisfs.kv.zookeeper_tree import Tree
 
-__all__ = ["Session"]
+__all__ = ["Session", "Watch"]
 
 log = logging.getLogger(__name__)
 
@@ -276,6 +276,41 @@ class Session:
         return ServiceError(
             f"the ZooKeeper at {self.address} refused a request", f"{type(error).__name__} {error}".strip()
         )
+
+
+class Watch:
+    """One subscription, with a thread of its own."""
+
+    def __init__(
+        self, wait_for_change: Callable[[Callable[[object], None]], None], changed: Callable[[], None]
+    ) -> None:
+        self._wait_for_change = wait_for_change
+        self._changed = changed
+        self._ended = threading.Event()
+        self._woken = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="zookeeper-watch", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End it; *changed* may be called once more. Waits for nobody."""
+        self._ended.set()
+        self._woken.set()
+
+    def _wake(self, _event: object) -> None:
+        self._woken.set()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            self._woken.clear()
+            try:
+                self._wait_for_change(self._wake)
+            except ServiceError as error:
+                log.debug("a key cannot be watched now: %s", error)
+                self._ended.wait(_PAUSE)
+                self._woken.set()
+            if not self._ended.is_set():
+                self._changed()  # it may have changed before it was watched
+                self._woken.wait()
 
 
 class _LastWarning(logging.Handler):

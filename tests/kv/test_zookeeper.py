@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +14,10 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
 
 from hybrisfs.environment import SYSTEM, Environment, Limits
 from hybrisfs.kv.metadata import Change, Garbage
@@ -34,6 +38,7 @@ from hybrisfs.kv.service_url import NO_ACCESS, ServiceUrl
 from hybrisfs.kv.service_writes import WriteLostError
 from hybrisfs.kv.shared import ServiceLimits, connect
 from hybrisfs.kv.zookeeper_client import ZookeeperClient
+from hybrisfs.kv.zookeeper_reads import _MultiRead
 from tests.backends.faulty_server import Answer, AnsweringServer, FaultyProxy
 from tests.backends.servers import FixedCredentials
 from tests.kv.rig import new_database
@@ -205,6 +210,32 @@ def test_a_container_may_have_more_names_than_fit_into_an_answer(client: Zookeep
     assert client.transact((), [Remove(*ENTRIES)]).succeeded
     assert list(client.scan(*ENTRIES)) == []
     assert client.groups(b"k") == client.groups(b"t") == []
+
+
+@pytest.mark.parametrize("operation", [22, 9999], ids=["together", "one by one"])
+def test_many_keys_are_read_at_once(
+    client: ZookeeperClient, monkeypatch: pytest.MonkeyPatch, operation: int
+) -> None:
+    """A server that does not know the operation says so, and gets a request for each key."""
+    monkeypatch.setattr(_MultiRead, "type", operation)
+    keys = [ENTRIES[0] + b"%04d" % number for number in range(250)]
+    client.transact((), [Put(key, key[-4:] * (number % 3)) for number, key in enumerate(keys) if number % 5])
+    client.transact((), [Put(keys[1], b"again")])
+    found = client.get(*keys)
+    assert found == [client.get(key)[0] for key in keys]
+    assert values(found[:5]) == [None, b"again", b"00020002", b"", b"0004"]
+    assert {one.revision for one in found if one is not None} == {1, 2}
+    assert [one.key for one in client.scan(*ENTRIES)] == [
+        key for one, key in zip(found, keys, strict=True) if one
+    ]
+
+
+@given(st.binary(max_size=400), st.integers(-1, 5), st.integers(-200, (1 << 31) - 1))
+def test_an_answer_to_many_reads_is_decoded_strictly(rest: bytes, kind: int, number: int) -> None:
+    header = struct.pack(">iBi", kind, 0, -1)
+    for data in (rest, header + struct.pack(">i", number) + rest):
+        with contextlib.suppress(ValueError, struct.error, KazooException, RuntimeError):
+            assert len(_MultiRead.deserialize(data, 0)) <= len(data)
 
 
 def test_what_a_dropped_container_has_left_is_removed_by_whoever_comes(
