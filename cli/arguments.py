@@ -24,6 +24,7 @@ __all__ = [
     "complete_devices",
     "complete_directories",
     "complete_files",
+    "complete_keys",
     "complete_mounts",
     "complete_volumes",
     "make_option",
@@ -145,6 +146,31 @@ def complete_containers(context: click.Context, _: click.Parameter, incomplete: 
         answer_at_once(KvContainersRequest(context.params["name"])) if context.params.get("name") else None
     )
     return _completed(incomplete, facts.containers if facts else [])
+
+
+def complete_keys(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Let the shell complete CONTAINER/KEY. Keys on the clouds are not listed for it, as each list costs
+    requests; nor are more than fit into one answer, of which the shell would take the beginning that the
+    first ones share for that of all."""
+    from hybrisfs.api.key_value import IN_CLOUDS, KvContainersRequest, KvPageRequest
+
+    name = context.params.get("name")
+    facts = answer_at_once(KvContainersRequest(name)) if name else None
+    typed, slash, prefix = incomplete.partition("/")
+    places = {
+        one: place.metadata
+        for place in (facts.places if facts else [])
+        for one in place.containers
+        if (one == typed if slash else one.startswith(typed))
+    }
+    found = None
+    if name and len(places) == 1:
+        ((container, metadata),) = places.items()
+        if metadata.partition(":")[0] != IN_CLOUDS:
+            found = answer_at_once(KvPageRequest(name, container, prefix))
+        if found is not None and found.keys and not found.more:
+            return _completed(incomplete, [f"{container}/{one.key}" for one in found.keys])
+    return [] if slash else _completed(incomplete, [f"{one}/" for one in places])
 
 
 def _completed(incomplete: str, names: Iterable[str]) -> list[CompletionItem]:

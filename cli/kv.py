@@ -14,7 +14,7 @@ from typing import IO, Final
 
 import click
 
-from cli.arguments import complete_containers, volume_argument
+from cli.arguments import complete_containers, complete_keys, volume_argument
 from cli.kv_containers import COMMANDS
 from cli.output import columns, count, json_option, print_json, show, shown, size
 from hybrisfs.api.key_value import (
@@ -38,7 +38,7 @@ _SCRATCH: Final = ".hybrisfs-kv-"
 _LARGEST: Final = 64 << 20  # bytes of a value
 _BLOCK: Final = 1 << 20
 
-_address = click.argument("address", metavar="CONTAINER/KEY")
+_address = click.argument("address", metavar="CONTAINER/KEY", shell_complete=complete_keys)
 
 
 @click.group()

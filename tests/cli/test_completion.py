@@ -109,6 +109,36 @@ def test_containers(locked: None, photos: FakeVolume, command: str, tmp_path: Pa
         assert completed(f"hybrisfs kv {command} photos x") == []
 
 
+@pytest.mark.parametrize("command", ["get", "put", "append", "replace", "delete"])
+def test_keys(locked: None, photos: FakeVolume, command: str, tmp_path: Path) -> None:
+    place = f"hybrisfs kv {command} photos"
+    assert completed(f"{place} {CONTAINER[:1]}") == [], "an error is no completion"
+    with Rig(tmp_path) as rig:
+        photos.key_values = Stored(rig)
+        assert completed(f"{place} {CONTAINER[:1]}") == [f"plain,{CONTAINER}/"], "there is none"
+        for key in ("one", "one/two", "other", "-x*"):
+            rig.store.put(CONTAINER, key, b"")
+        assert completed(f"{place} {CONTAINER[:1]}") == [
+            f"plain,{CONTAINER}/{key}" for key in ("-x*", "one", "one/two", "other") if "*" not in key
+        ]
+        assert completed(f"{place} {CONTAINER}/one") == [
+            f"plain,{CONTAINER}/one",
+            f"plain,{CONTAINER}/one/two",
+        ]
+        assert completed(f"{place} {CONTAINER}/x") == completed(f"{place} x") == []
+        photos.key_values = Stored(rig, "clouds:powerstore/0,1,2,3/1,1")
+        assert completed(f"{place} {CONTAINER}/one") == [], "a list on the clouds costs requests"
+
+
+def test_of_many_keys_none_are_completed(locked: None, photos: FakeVolume, tmp_path: Path) -> None:
+    with Rig(tmp_path) as rig:
+        photos.key_values = Stored(rig)
+        for number in range(201):
+            rig.store.put(CONTAINER, f"{number:04}", b"")
+        assert completed(f"hybrisfs kv get photos {CONTAINER}/0") == []
+        assert completed(f"hybrisfs kv get photos {CONTAINER}/02") == [f"plain,{CONTAINER}/0200"]
+
+
 def test_no_daemon_is_started(home: Home, listener: socket.socket) -> None:
     """Where systemd listens on the socket, to dial is to start one."""
     assert completed("hybrisfs cloud test am") == []
