@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple
 
 from kazoo.exceptions import EXCEPTIONS, ConnectionLoss, NoNodeError
 from kazoo.protocol.states import ZnodeStat
+from msgspec import Struct
 
 __all__ = ["Znode", "read_together"]
 
@@ -36,8 +36,7 @@ class Znode(NamedTuple):
     state: Any
 
 
-@dataclass(frozen=True)
-class _MultiRead:
+class _MultiRead(Struct, frozen=True):
     """A request as kazoo takes it."""
 
     paths: Sequence[str]
