@@ -252,6 +252,21 @@ def test_a_cloud_that_was_away_gets_what_was_written_without_it(wish: str) -> No
         assert rig.open().get("box", "big").value == BIG
 
 
+def test_a_cloud_that_lacks_the_proof_alone_gets_it() -> None:
+    with Rig() as rig:
+        rig.store.put("box", "key", b"value")
+        rig.rest()
+        (held,) = CloudMender(rig.store).held()
+        whole = dict(rig.stores[1].objects)
+        version = held.register.names.of_version(held.version)
+        for name in _keys(rig):
+            if name != version:
+                rig.stores[1].objects.pop(name, None)
+        assert rig.stores[1].objects != whole
+        assert CloudMender(rig.open()).fill(range(5), lambda: True) == set()
+        assert rig.stores[1].objects == whole
+
+
 def test_what_was_overwritten_in_between_is_not_put_there() -> None:
     with Rig() as rig:
         rig.behave("down", 1)
