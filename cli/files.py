@@ -119,7 +119,7 @@ def evict(paths: tuple[str, ...], as_json: bool) -> None:
     """Free the disk space of files and folders whose content the clouds hold.
 
     They stay visible, and are fetched again when they are read. What is pinned or not on the clouds
-    yet is kept.
+    yet is kept, and what is to be on this machine by hybrisfs copies.
     """
     with Client.connect() as client:
         facts = client.call(EvictRequest(absolute(paths)))
@@ -137,6 +137,8 @@ def _kept(one: EvictedPath) -> str:
         parts.append(f"{size(one.pinned_bytes)} that are pinned")
     if one.pending_bytes:
         parts.append(f"{size(one.pending_bytes)} that are not on the clouds yet")
+    if one.copies_bytes:
+        parts.append(f"{size(one.copies_bytes)} that are to be on this machine (hybrisfs copies list)")
     return f" Kept {' and '.join(parts)}." if parts else ""
 
 

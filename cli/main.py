@@ -37,6 +37,7 @@ _COMMANDS: Final = {
     "pin": ("files", "Keep files and folders on this machine, or list what is kept."),
     "unpin": ("files", "Let pinned files and folders be evicted again."),
     "evict": ("files", "Free the disk space of files and folders that the clouds hold."),
+    "copies": ("copies", "Have folders kept on several machines, and see on which they are."),
     "label": ("files", "Put words on files and folders, and find these by them."),
     "limit": ("transfers", "Limit the bandwidth, by the time of day."),
     "pause": ("transfers", "Stop transfers with the clouds for a while."),
@@ -64,7 +65,7 @@ _COMMANDS: Final = {
 _SECTIONS: Final = {
     "Begin": "quickstart setup volume mount umount",
     "Every day": "status pending sync events log ui",
-    "Files": "pin unpin evict label share versions conflicts deletions import mirror cache",
+    "Files": "pin unpin evict copies label share versions conflicts deletions import mirror cache",
     "Machines": "device recovery recover",
     "Clouds": "cloud limit pause resume fsck scrub repair gc",
     "For other programs": "kv serve metrics",

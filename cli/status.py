@@ -13,6 +13,7 @@ from typing import Final
 import click
 
 from cli.arguments import complete_volumes, span
+from cli.copies import describe as describe_copies
 from cli.mirror import describe as describe_mirror
 from cli.output import (
     columns,
@@ -105,6 +106,7 @@ def _describe_volume(volume: AnyVolume) -> list[str]:
     if volume.conflicts:
         lines.append(f"  {count(volume.conflicts, 'conflict')} to settle")
     lines += _describe_devices(volume.devices)
+    lines += [f"  {line}" for line in describe_copies(volume.copies)]
     lines += [f"  {line}" for one in volume.mirrors for line in describe_mirror(one)]
     lines += [f"  {shown(text)}" for text in volume.jobs]
     lines += [click.style(f"  {shown(text)}", fg="yellow") for text in volume.warnings]

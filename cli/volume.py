@@ -181,6 +181,11 @@ Examples:
     help="Whether this machine suspends those against which there is a proof that no backup explains.",
 )
 @click.option(
+    "--hoard",
+    type=click.Choice(["all", "asked", "none"]),
+    help="What this machine keeps beside what is used on it: all, what is asked for copies of, or none.",
+)
+@click.option(
     "--no-fetch-programs",
     metavar="LIST",
     help='Programs whose reads fetch nothing from the clouds, with commas between them; "default" or "none".',

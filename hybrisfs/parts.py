@@ -30,6 +30,7 @@ from hybrisfs.exchange.links import Links
 from hybrisfs.home import Home
 from hybrisfs.kv.opening import KeyValues
 from hybrisfs.local_parts import LocalParts
+from hybrisfs.read.copies import Copies
 from hybrisfs.read.evict import Evictor
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.read.pin import Pinner
@@ -47,7 +48,7 @@ from hybrisfs.write.pack import DEFERRED_IN_FLIGHT, IN_FLIGHT, Packer, PackMaker
 from hybrisfs.write.publish import Publisher
 from hybrisfs.write.relayer import CloudsFollowed, Relayer, Uploads
 from hybrisfs.write.ship import HeadSource, LogClouds, Shipper
-from sync import CheckpointId, Head, StateClaim, Statement
+from sync import CheckpointId, Head, Holdings, StateClaim, Statement
 from sync.beacons import EarlierHeads
 
 __all__ = [
@@ -132,6 +133,7 @@ class Reading(Struct, frozen=True):
     links: Links
     fetcher: Fetcher
     room: Evictor
+    copies: Copies
     pinner: Pinner
     residency: Residency
 
@@ -140,8 +142,9 @@ def open_reading(local: LocalParts, packs: PackClouds, clouds: CloudHealth, link
     fs, signals, committer = local.fs, local.signals, local.committer
     fetcher = Fetcher(fs, packs, signals, links)
     room = Evictor(fs, committer, signals, clouds)
-    pinner = Pinner(fs, fetcher, room, signals, committer)
-    return Reading(links, fetcher, room, pinner, Residency(fs, clouds))
+    copies = Copies(fs)
+    pinner = Pinner(fs, fetcher, room, copies, signals, committer)
+    return Reading(links, fetcher, room, copies, pinner, Residency(fs, clouds))
 
 
 class Checkpointing(Struct, frozen=True):
@@ -227,6 +230,7 @@ class HeadSources(Struct, frozen=True):
     puller: Puller
     checkpointer: Checkpointer
     agreement: Agreement
+    copies: Copies
 
     def earlier_heads(self) -> EarlierHeads:
         return self.puller.earlier_heads()
@@ -238,6 +242,9 @@ class HeadSources(Struct, frozen=True):
 
     def state(self, tx: Transaction) -> StateClaim | None:
         return self.agreement.claim(tx)
+
+    def holdings(self, tx: Transaction) -> Holdings | None:
+        return self.copies.holdings(tx)
 
     def head_put(self, head: Head) -> None:
         self.checkpointer.machine.head_put(head.checkpoint)

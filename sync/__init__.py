@@ -19,10 +19,14 @@ from sync.errors import (
 )
 from sync.exchange import Action, Alarm, Deliver, Exchange, ExchangeLog, Failed, LogRow, Offer, Send
 from sync.head import (
+    MAX_HELD,
     MAX_OWN_TIPS,
     MAX_RELAYED,
     CheckpointId,
     Head,
+    Hoard,
+    Holding,
+    Holdings,
     LogOnClouds,
     OwnTip,
     Relayed,
@@ -90,6 +94,9 @@ __all__ = [
     "ForkProof",
     "HASH_SIZE",
     "Head",
+    "Hoard",
+    "Holding",
+    "Holdings",
     "Inbox",
     "KEY_SIZE",
     "Known",
@@ -100,6 +107,7 @@ __all__ = [
     "LogState",
     "LogStoreError",
     "MAX_CLOCK",
+    "MAX_HELD",
     "MAX_KEY",
     "MAX_MESSAGE",
     "MAX_OWN_TIPS",

@@ -7,7 +7,8 @@ object `heads/<device id, hex>`. What a cloud sees: the device, the size, when i
              writer  16
     sealed   (`sync.seal`) record, then signature 64 over exactly the record bytes
 
-    record   magic "HFHR", version u16 = 3, or 4 when it says what the writer made of its log
+    record   magic "HFHR", version u16 = 3, or 4 when it says what the writer made of its log, or 5 when it
+             says what content the writer keeps
              volume     16
              writer     16
              serial     u64, higher than that of all heads of the writer before, as far as it knows of them,
@@ -38,9 +39,19 @@ object `heads/<device id, hex>`. What a cloud sees: the device, the size, when i
              checkpoint u8: 1 when it knows an agreed checkpoint to be on the clouds, else 0; if 1
                         root       32, name of the newest one's root
                         snapshot   32
-             state      in version 4 only, what the writer made of all that it has accepted:
+             told       in version 5 only, u8: 1 when `state` follows, else 0
+             state      in version 4, and in 5 if told: what the writer made of all that it has accepted:
                         history    32, history hash at the tips of its log
                         state      32, hash of the state, as in a frontier (`sync.messages`)
+             holdings   in version 5 only, what it keeps of the volume's content:
+                        hoard      u8: 0 nothing for the sake of others, 1 what is asked for, 2 everything
+                        room       u8: it has room for at least 2 ** (room - 1) bytes more, 0: for none
+                        vector     version vector form: what of the log was looked at; it need not be all
+                        nodes      varint, how many, at most MAX_HELD; then for each, in ascending order, a
+                                   node that it keeps with all that is below:
+                                   node   16
+                                   whole  u8: 1 when every byte that the log up to `vector` gives it is
+                                          there, 0 when some has yet to come
 
 From the newest segment all others on the writer's own chain are found through their `previous`, and
 `segments` tells how many there are. There is more than one own branch when the writer was restored from a
@@ -53,6 +64,7 @@ higher serial is the later one.
 
 from __future__ import annotations
 
+from enum import IntEnum
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -70,10 +82,14 @@ from sync.vector import MAX_CLOCK, VersionVector
 __all__ = [
     "CheckpointId",
     "StateClaim",
+    "MAX_HELD",
     "MAX_OWN_TIPS",
     "MAX_RELAYED",
     "LogOnClouds",
     "Head",
+    "Hoard",
+    "Holding",
+    "Holdings",
     "OwnTip",
     "Relayed",
     "decode_head",
@@ -83,12 +99,17 @@ __all__ = [
 
 MAX_OWN_TIPS = 512
 MAX_RELAYED = 64
+MAX_HELD = 64
 
 _MAGIC = b"HFHD"
 _VERSION = 3
 _RECORD_MAGIC = b"HFHR"
 _RECORD_VERSION = 3
 _STATED_VERSION = 4
+_HOLDING_VERSION = 5
+_VERSIONS = (_RECORD_VERSION, _STATED_VERSION, _HOLDING_VERSION)
+_NODE_SIZE = 16
+_MOST_ROOM = 64
 _MAX_HEAD = 1 << 16
 
 
@@ -120,6 +141,55 @@ class StateClaim(NamedTuple):
     state: bytes
 
 
+class Hoard(IntEnum):
+    """What a device keeps of a volume's content, beside what it uses."""
+
+    NONE = 0
+    """Nothing for the sake of others."""
+    ASKED = 1
+    """What is asked for, as far as there is room."""
+    ALL = 2
+
+
+class Holding(NamedTuple):
+    """A node that a device keeps with all that is below, and whether all of it is there."""
+
+    node: bytes
+    whole: bool
+
+
+class Holdings(Struct, frozen=True):
+    """What a device keeps of the volume's content; the fields are those of the record above."""
+
+    hoard: Hoard
+    room: int
+    vector: VersionVector
+    nodes: tuple[Holding, ...] = ()
+    """In ascending order."""
+
+    def write_to(self, out: Writer) -> None:
+        """Raises `LimitError` above MAX_HELD."""
+        if len(self.nodes) > MAX_HELD:
+            raise LimitError(f"a head names {len(self.nodes)} nodes, at most {MAX_HELD} are allowed")
+        out.u8(self.hoard).u8(self.room)
+        self.vector.write_to(out)
+        out.varint(len(self.nodes))
+        for node, whole in self.nodes:
+            out.raw(node).u8(whole)
+
+    @staticmethod
+    def read_from(reader: Reader) -> Holdings:
+        """Raises `DecodeError`."""
+        hoard, room = reader.u8(), reader.u8()
+        if hoard > Hoard.ALL or room > _MOST_ROOM:
+            raise DecodeError("a device keeps nothing, what is asked for, or everything")
+        vector = VersionVector.read_from(reader)
+        nodes = tuple(Holding(reader.raw(_NODE_SIZE), _flag(reader)) for _ in range(reader.varint(MAX_HELD)))
+        if any(one.node >= other.node for one, other in pairwise(nodes)):
+            raise DecodeError("nodes that a device keeps are out of order")
+        return Holdings(Hoard(hoard), room, vector, nodes)
+
+
 class LogOnClouds(Struct, frozen=True):
     """A device's log on the clouds: how many segments, which is the newest, and that one's last clock."""
 
@@ -146,6 +216,8 @@ class Head(Struct, frozen=True):
     checkpoint: CheckpointId | None = None
     state: StateClaim | None = None
     """None while the writer has not looked."""
+    holdings: Holdings | None = None
+    """None when nothing is asked for."""
 
     @property
     def newest(self) -> OwnTip | None:
@@ -161,11 +233,12 @@ def head_name(writer: bytes) -> str:
 def encode_head(head: Head, device: DeviceKey, keys: SealKeys, nonce: bytes) -> bytes:
     """Sign a head with `device` and seal it with the newest of `keys` and `nonce` (24 random bytes).
 
-    Raises ValueError when `device` is not the writer, `LimitError` above MAX_OWN_TIPS or MAX_RELAYED.
+    Raises ValueError when `device` is not the writer, `LimitError` above one of the bounds.
     """
     if head.writer != device.device_id:
         raise ValueError("a head is signed by its own device only")
-    out = Writer().format(_RECORD_MAGIC, _RECORD_VERSION if head.state is None else _STATED_VERSION)
+    version = _RECORD_VERSION if head.state is None else _STATED_VERSION
+    out = Writer().format(_RECORD_MAGIC, version if head.holdings is None else _HOLDING_VERSION)
     out.raw(head.volume).raw(head.writer).u64(head.serial).u64(head.time_ns).u8(head.offline)
     head.vector.write_to(out)
     if len(head.own) > MAX_OWN_TIPS:
@@ -186,8 +259,12 @@ def encode_head(head: Head, device: DeviceKey, keys: SealKeys, nonce: bytes) -> 
     for author, segment in head.relayed:
         out.raw(author).varint(segment.first).raw(segment.prefix)
     _write_checkpoints(out, head)
+    if head.holdings is not None:
+        out.u8(head.state is not None)
     if head.state is not None:
         out.raw(head.state.history).raw(head.state.state)
+    if head.holdings is not None:
+        head.holdings.write_to(out)
     record = out.getvalue()
     header = Writer().format(_MAGIC, _VERSION).raw(head.writer).getvalue()
     return seal(header, head.volume, record + device.sign(record), keys, nonce)
@@ -228,8 +305,8 @@ def decode_head(data: Buffer, volume: bytes, public: bytes, keys: SealKeys) -> H
 
 def _read_record(record: bytes) -> Head:
     reader = Reader(record)
-    told = not record.startswith(_RECORD_MAGIC + _RECORD_VERSION.to_bytes(2, "big"))
-    reader.format(_RECORD_MAGIC, _STATED_VERSION if told else _RECORD_VERSION)
+    version = next((one for one in _VERSIONS if record.startswith(_format(one))), _HOLDING_VERSION)
+    reader.format(_RECORD_MAGIC, version)
     volume = reader.raw(VOLUME_ID_SIZE)
     writer = reader.raw(DEVICE_ID_SIZE)
     serial = reader.u64()
@@ -257,7 +334,9 @@ def _read_record(record: bytes) -> Head:
         else None
     )
     checkpoint = CheckpointId(reader.raw(HASH_SIZE), reader.raw(HASH_SIZE)) if _flag(reader) else None
+    told = _flag(reader) if version == _HOLDING_VERSION else version == _STATED_VERSION
     state = StateClaim(reader.raw(HASH_SIZE), reader.raw(HASH_SIZE)) if told else None
+    holdings = Holdings.read_from(reader) if version == _HOLDING_VERSION else None
     reader.end()
     if any(not 0 < tip.clock <= vector.highest for tip in own) or len(set(own)) != len(own):
         raise DecodeError("an own branch that the vector does not cover, or one named twice")
@@ -268,8 +347,24 @@ def _read_record(record: bytes) -> Head:
     if any(one >= other for one, other in pairwise(relayed)):
         raise DecodeError("relayed segments out of order")
     return Head(
-        volume, writer, serial, time_ns, vector, own, on_clouds, offline, relayed, stated, checkpoint, state
+        volume,
+        writer,
+        serial,
+        time_ns,
+        vector,
+        own,
+        on_clouds,
+        offline,
+        relayed,
+        stated,
+        checkpoint,
+        state,
+        holdings,
     )
+
+
+def _format(version: int) -> bytes:
+    return _RECORD_MAGIC + version.to_bytes(2, "big")
 
 
 def _flag(reader: Reader) -> bool:

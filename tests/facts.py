@@ -36,6 +36,7 @@ _VOLUME: Final[Mapping[str, Any]] = {
     "notifications": True,
     "jobs": [],
     "pinned": {"files": 0, "bytes": 0, "missing_bytes": 0, "problem": None},
+    "copies": [],
     "checkpoint": {
         "current": True,
         "waits_for": [],

@@ -252,6 +252,16 @@ function storageCard(app) {
             `${count(pinned.files, "file")}, ${size(pinned.bytes)}${pinned.missing_bytes ? `, ${size(pinned.missing_bytes)} still to come` : ""}`,
           ]
         : null,
+      ...(volume.copies ?? []).map((one) => [
+        `Copies of ${one.inside || "everything"}`,
+        badge(
+          one.on.length < one.copies ? "wary" : "good",
+          `${one.on.length} of ${one.copies}`,
+          "On how many machines it is, and on how many it is to be",
+        ),
+        one.on.length ? ` ${one.on.join(", ")}` : null,
+        one.fetching.length ? `; ${one.fetching.join(", ")} fetching it` : null,
+      ]),
       ["Room used on this disk", `${size(cache.bytes)} of ${size(cache.budget)}`],
     ),
     meter(cache.bytes, cache.budget, "Room used on this disk"),

@@ -31,6 +31,11 @@ export const settings = {
             help: "What the clouds have goes first when there is no more room. What they do not have yet never goes.",
             read: (value) => Math.round(value * GB),
           }),
+          choice("hoard", "Keep on this machine, beside what is used on it", known.hoard, {
+            asked: "folders of which copies are asked for",
+            all: "everything",
+            none: "nothing",
+          }),
           list("no_fetch_programs", "Programs that fetch nothing", known.no_fetch_programs, {
             help: "Thumbnailers and search indexes would fetch everything. One name per line; * stands for anything.",
           }),

@@ -148,6 +148,8 @@ class Freed(Record):
     """Kept, as the clouds do not have it yet."""
     pinned_bytes: int
     """Kept, as it is pinned."""
+    copies_bytes: int
+    """Kept, as it is to be on several devices, and too few others state that they have it."""
 
 
 class EvictedPath(Freed):

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from hybrisfs.api.clouds import CloudStatus
+from hybrisfs.api.copies import FolderCopies
 from hybrisfs.api.devices import Accused, Device
 from hybrisfs.api.mirrors import Mirror
 from hybrisfs.api.request import LongRequest, Message, Moved, Record, Request, Seconds, Text, Waiting
@@ -160,6 +161,8 @@ class VolumeStatus(Record, kw_only=True):
     jobs: list[str]
     """Background work, in sentences."""
     pinned: PinnedContent
+    copies: list[FolderCopies]
+    """What is to be on several devices."""
     checkpoint: Checkpoint
     versions: VersionRoom
     values: Values

@@ -132,6 +132,8 @@ class VolumeSettings(Named):
     """How long the removal of a device can be vetoed."""
     evict_liars: bool
     """This device suspends those against which there is a proof that no backup explains."""
+    hoard: str
+    """What this device keeps beside what is used on it: all, what is asked for copies of, or none."""
     no_fetch_programs: list[str]
     """Programs whose reads fetch nothing from the clouds; shell wildcards."""
     link_port: int
@@ -250,6 +252,7 @@ class VolumeSetRequest(Request[VolumeSettings]):
     notifications: bool | None = None
     veto_hours: int | None = None
     evict_liars: bool | None = None
+    hoard: Text | None = None
     cache_bytes: int | None = None
     deletion_percent: int | None = None
     discard_hours: int | None = None

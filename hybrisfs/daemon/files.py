@@ -1,4 +1,4 @@
-"""The daemon's commands on files and folders: pins, labels, parcels, versions, conflicts, deletions."""
+"""The daemon's commands on files and folders: pins, copies, labels, parcels, versions, decisions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath
 from typing import Final, NamedTuple
 
-from hybrisfs.api import decisions, parcels, versions
+from hybrisfs.api import copies, decisions, parcels, versions
 from hybrisfs.api import files as files
 from hybrisfs.api.files import FilePart, FileReadRequest, FolderListRequest, FolderPage
 from hybrisfs.api.request import Handler, Moved, Named, extended
@@ -20,6 +20,7 @@ from hybrisfs.shown import shown
 __all__ = [
     "BrowsingCommands",
     "ContentCommands",
+    "CopiesCommands",
     "DecisionCommands",
     "LabelCommands",
     "ParcelCommands",
@@ -186,6 +187,52 @@ class ParcelCommands:
     def _revoke(self, asked: parcels.ShareRevokeRequest) -> parcels.RevokedParcel:
         volume = self._slots.get(asked.name).open()
         return extended(parcels.RevokedParcel, volume.parcels.revoke(asked.which), volume=volume.name)
+
+
+# -- the daemon's commands on copies --------------------------------------------------------------------
+
+
+class CopiesCommands:
+    """Finds the volume of each path by where the volumes are mounted, and passes on what is asked."""
+
+    def __init__(self, slots: Slots) -> None:
+        self._slots = slots
+        self.commands: dict[str, Handler] = dict(
+            [
+                copies.CopiesListRequest.answered_by(self._list),
+                copies.CopiesSetRequest.answered_by(self._set),
+                copies.CopiesShowRequest.answered_by(self._show),
+            ]
+        )
+
+    def _list(self, _: copies.CopiesListRequest) -> copies.FoldersCopies:
+        return copies.FoldersCopies(
+            [
+                extended(
+                    copies.ListedCopies,
+                    one,
+                    path=None if root is None else str(root / one.inside),
+                    volume=slot.name,
+                )
+                for slot, root in ((slot, slot.mountpoint()) for slot in self._slots.all())
+                for one in slot.open().copies.all()
+            ]
+        )
+
+    def _set(self, asked: copies.CopiesSetRequest) -> files.Paths:
+        targets = [(path, *self._slots.containing(Path(path))) for path in asked.paths]
+        for _, slot, relative in targets:
+            slot.open().copies.ask(relative, asked.copies)
+        return files.Paths([files.VolumePath(path, slot.name) for path, slot, _ in targets])
+
+    def _show(self, asked: copies.CopiesShowRequest) -> copies.FilesCopies:
+        targets = [(path, *self._slots.containing(Path(path))) for path in asked.paths]
+        return copies.FilesCopies(
+            [
+                extended(copies.ShownCopies, slot.open().copies.of(relative), path=path, volume=slot.name)
+                for path, slot, relative in targets
+            ]
+        )
 
 
 # -- the daemon's commands on labels --------------------------------------------------------------------

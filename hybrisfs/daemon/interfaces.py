@@ -8,7 +8,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from hybrisfs.api import clouds as api
-from hybrisfs.api import files, versions
+from hybrisfs.api import copies, files, versions
 from hybrisfs.api.decisions import Conflict, Deletion, HeldFiles
 from hybrisfs.api.devices import (
     Admission,
@@ -43,6 +43,7 @@ __all__ = [
     "CloudControl",
     "ContentControl",
     "KeyValueControl",
+    "CopiesControl",
     "LabelControl",
     "MaintenanceControl",
     "MirrorControl",
@@ -87,6 +88,14 @@ class ContentControl(Protocol):
     def evict(self, path: PurePath) -> files.Freed: ...
     def pins(self) -> list[files.Pin]:
         """With paths in the volume."""
+
+
+class CopiesControl(Protocol):
+    """On how many devices what is in a volume is to be. Paths are relative to its root."""
+
+    def ask(self, path: PurePath, copies: int) -> None: ...
+    def all(self) -> list[copies.FolderCopies]: ...
+    def of(self, path: PurePath) -> copies.FileCopies: ...
 
 
 class LabelControl(Protocol):
@@ -313,6 +322,8 @@ class OpenVolume(Protocol):
 
     @property
     def content(self) -> ContentControl: ...
+    @property
+    def copies(self) -> CopiesControl: ...
     @property
     def labels(self) -> LabelControl: ...
     @property

@@ -48,6 +48,7 @@ from hybrisfs.daemon.devices import SharingCommands
 from hybrisfs.daemon.files import (
     BrowsingCommands,
     ContentCommands,
+    CopiesCommands,
     DecisionCommands,
     LabelCommands,
     ParcelCommands,
@@ -105,6 +106,7 @@ class Daemon:
             **FigureCommands(self._slots, self._recorder, self._known).commands,
             **self._observing.commands,
             **ContentCommands(self._slots).commands,
+            **CopiesCommands(self._slots).commands,
             **LabelCommands(self._slots).commands,
             **ParcelCommands(self._slots).commands,
             **KeyValueCommands(self._slots).commands,

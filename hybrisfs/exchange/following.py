@@ -48,6 +48,8 @@ class Following:
         self.freshness: Final = Freshness(self, fs.environment)
         self.looked_after = Topic[[]]()
         """There are other devices, and it is time for what is done now and then."""
+        self.seen = Topic[[Head]]()
+        """Another device has said where it stands, or has said that before."""
         self._looked_at = self._monotonic()
         self._head_before: Head | None = None  # our own, as the last start left it
 
@@ -99,6 +101,7 @@ class Following:
     def heard(self, device: bytes, head: Head) -> None:
         """A linked device has told where it stands: if that is known here, it is known to be up to date."""
         self._sharing.agreement.hear(head)
+        self.seen(head)
         with self._fs.state.transaction() as tx:
             known = tx.updates.state.vector.covers(head.vector)
         if known:
@@ -119,6 +122,7 @@ class Following:
         for device, head in self.puller.heads().items():
             if device != self._sharing.device:
                 agreement.hear(head)
+                self.seen(head)
 
     def adopt(self, config: VolumeConfig) -> None:
         """Let those settings hold that can at any time."""

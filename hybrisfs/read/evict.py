@@ -66,7 +66,8 @@ class Shortage(enum.Enum):
 class Evictor:
     """Evicts least recently used segments when the cache is over its budget or the disk is short.
 
-    Pinned content stays: the rest of its segments is punched out as holes when their turn comes.
+    Pinned content stays: the rest of its segments is punched out as holes when their turn comes. So does
+    precious content, unless there is no other way to make room.
     """
 
     def __init__(self, fs: FileSystem, committer: Committer, signals: Signals, clouds: CloudHealth) -> None:
@@ -119,7 +120,7 @@ class Evictor:
             if journal.fits(length) and journal.free_bytes() >= 0:
                 return True
             try:
-                if self.evict(length + max(0, -journal.free_bytes())):
+                if self.evict(length + max(0, -journal.free_bytes()), precious=True):
                     continue
             except OSError as error:
                 log.warning("cannot make room: %s", error)
@@ -138,14 +139,14 @@ class Evictor:
         with self._fs.state.transaction():
             return self._fs.journal.dirty_pieces.total()
 
-    def evict(self, wanted: int, *, shortage: bool = True) -> int:
+    def evict(self, wanted: int, *, shortage: bool = True, precious: bool = False) -> int:
         """Remove cache of at least *wanted* bytes if there is as much; the bytes removed.
 
-        In a *shortage*, versions that have been overwritten before a cloud got them go as well. Raises
-        OSError when the eviction cannot be committed.
+        In a *shortage*, versions that have been overwritten before a cloud got them go as well; at last what
+        is *precious*, if somebody waits for room. Raises OSError when the eviction cannot be committed.
         """
         with self._fs.state.transaction() as tx:
-            plan = self._plan(tx, wanted, shortage)
+            plan = self._plan(tx, wanted, shortage, precious)
         return self._carry_out(plan)
 
     def _carry_out(self, plan: _Plan) -> int:
@@ -177,7 +178,7 @@ class Evictor:
         log.debug("evicted %d segments, thinned %d, %d bytes", len(plan.removed), len(plan.holes), freed)
         return freed
 
-    def _plan(self, tx: Transaction, wanted: int, shortage: bool) -> _Plan:
+    def _plan(self, tx: Transaction, wanted: int, shortage: bool, precious: bool) -> _Plan:
         """Choose what goes, and let the database forget it."""
         plan = _Plan()
         self._fs.flush(tx)
@@ -187,19 +188,22 @@ class Evictor:
             size += self._plan_clean(tx, plan, wanted - size)
         if size < wanted:
             self._fs.journal.seal_active()
-            self._plan_holes(tx, plan)
+            if not self._plan_holes(tx, plan) and precious:
+                self._plan_clean(tx, plan, wanted - size, precious=True)
         return plan
 
-    def _plan_clean(self, tx: Transaction, plan: _Plan, wanted: int) -> int:
-        """Choose among the segments that hold only cache. Returns roughly the bytes freed."""
+    def _plan_clean(self, tx: Transaction, plan: _Plan, wanted: int, *, precious: bool = False) -> int:
+        """Choose among the segments that hold only cache, *precious* cache included. Returns roughly the
+        bytes freed."""
         fs, journal = self._fs, self._fs.journal
         size, removed = 0, list[int]()
         for number in journal.evictable():
             if size >= wanted:
                 break
-            if self._is_thin(number) or number in plan.removed or number in plan.holes:
+            thin = self._is_thin(number) and not precious
+            if thin or number in plan.removed or number in plan.holes:
                 continue
-            kept = fs.pins.kept_in(tx, number)
+            kept = fs.pins.kept_in(tx, number, precious=precious)
             if kept:
                 size += self._plan_thinning(tx, plan, number, kept)
             else:
@@ -224,12 +228,12 @@ class Evictor:
         plan.holes[number] = dead
         return max(0, _length(dead) - _length(punched))
 
-    def _plan_holes(self, tx: Transaction, plan: _Plan) -> None:
-        """Find what dirty segments hold besides the bytes that keep them dirty.
+    def _plan_holes(self, tx: Transaction, plan: _Plan) -> bool:
+        """Find what dirty segments hold besides the bytes that keep them dirty; False when it is nothing.
 
         The journal only grows at its end, so what is dead now and durably forgotten stays dead.
         """
-        fs = self._fs
+        fs, found = self._fs, False
         live = self._staged(tx)
         for segment, position, length in dirty_ranges(tx):
             live[segment].append((position, position + length))
@@ -239,6 +243,8 @@ class Evictor:
             if dead and dead != self._punched.get(number):
                 tx.chunks.forget_clean(number, kept)
                 plan.holes[number] = dead
+                found = True
+        return found
 
     def _staged(self, tx: Transaction) -> defaultdict[int, _Ranges]:
         """Where bytes lie that have not been cut into chunks yet, by segment."""

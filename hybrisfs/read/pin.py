@@ -1,6 +1,7 @@
 """The pinner: brings what is to be kept here and is not here yet.
 
-It looks when something was pinned, when updates of other devices came in, and now and then. What is missing
+It looks when something was pinned, when updates of other devices came in, and now and then. What it keeps for
+the sake of copies that labels ask for is decided with each look (`hybrisfs.read.copies`). What is missing
 is found in a snapshot of the database, so that nobody waits for a look through a large folder.
 """
 
@@ -9,21 +10,28 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Final
 
 from msgspec import Struct
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
+from hybrisfs.read.copies import AskedFolder, Copies, Looked
 from hybrisfs.read.evict import Evictor
 from hybrisfs.read.fetch import Fetcher, asked_at_once
+from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.stages import Pause, Signals, Wake
 from hybrisfs.state.chunk_states import ChunkRef
+from hybrisfs.state.database import Snapshot
 from hybrisfs.state.pins import Measure, Subtree
+from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.state.state import Transaction
 from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
+from sync import Hoard, VersionVector
 
 __all__ = ["SHARE_OF_BUDGET", "PinLimits", "Pinner"]
 
@@ -68,6 +76,7 @@ class Pinner:
         fs: FileSystem,
         fetcher: Fetcher,
         room: Evictor,
+        copies: Copies,
         signals: Signals,
         committer: Committer,
     ) -> None:
@@ -79,6 +88,7 @@ class Pinner:
         self._may_commit_at = 0.0
         self._fetcher = fetcher
         self._room = room
+        self._copies = copies
         self._signals = signals
         self._trouble: str | None = None
         self._guard = threading.Lock()
@@ -131,19 +141,21 @@ class Pinner:
     def _look(self, under_way: Sequence[_Piece]) -> list[_Piece]:
         """Find what is missing, except what is under way or was tried in vain in this round."""
         self._commit_news()
+        begun = self._monotonic()
+        self._decide()
         with self._fs.state.transaction() as tx:
             self._stale = self._fs.is_uncommitted(tx)
             if not self._fs.pins:
-                self.kept, self._look_after = Measure(0, 0, 0), 0.0
+                self.kept = Measure(0, 0, 0)
+                self._looked_since(begun)
                 return []
             self._fs.pins.follow(tx)
-            roots = self._fs.pins.roots(tx)
-        begun = self._monotonic()
+            roots = [*self._fs.pins.roots(tx), *self._fs.pins.copied(tx)]
         with self._fs.state.snapshot() as snapshot:
             tree = Subtree(snapshot, roots)
             self.kept = tree.measure()
             missing, unlisted = tree.missing(), tree.unlisted()
-        self._look_after = begun + self._limits.looking_share * (self._monotonic() - begun)
+        self._looked_since(begun)
         with self._guard:
             self._room_left = self.most - (self.kept.bytes - self.kept.missing)
         if self._room_left < 0:
@@ -158,13 +170,54 @@ class Pinner:
             *(_Piece(partial(self._keep_all, one), chunks=one) for one in slices),
         ]
 
+    def _looked_since(self, begun: float) -> None:
+        now = self._monotonic()
+        self._look_after = begun + self._limits.looking_share * (now - begun)
+
+    def _decide(self) -> None:
+        """Look how the folders are for whose copies labels ask, and decide what of them is kept here."""
+        with self._fs.state.transaction() as tx:
+            if not self._copies.asked_for(tx) and not self._copies.is_busy:
+                return
+        try:
+            with self._consistent() as ((folders, roots, vector), snapshot):
+                wanted = {one.node: one.ino for one in folders}
+                if self._copies.hoard is Hoard.ALL:
+                    wanted[ROOT_ID] = ROOT_INO
+                measures = {
+                    node: Subtree(snapshot, [ino], f"asked{number}").measure()
+                    for number, (node, ino) in enumerate(wanted.items())
+                }
+                pinned = Subtree(snapshot, roots, "pinned").measure().bytes
+        except OSError as error:  # the committer meets it, too, and sees to it
+            log.debug("what is kept for the sake of copies stays as it was: %s", error)
+            return
+        with self._fs.state.transaction() as tx:
+            self._copies.decide(tx, Looked(folders, measures, pinned, self.most, vector))
+
+    @contextmanager
+    def _consistent(
+        self,
+    ) -> Iterator[tuple[tuple[list[AskedFolder], list[int], VersionVector], Snapshot]]:
+        """What labels ask for, what is pinned and the vector of the log, with a snapshot of a tree that has
+        all that the vector covers."""
+
+        def look(tx: Transaction) -> tuple[list[AskedFolder], list[int], VersionVector]:
+            return self._copies.asked_for(tx), self._fs.pins.roots(tx), tx.updates.state.vector
+
+        self._fs.journal.sync()
+        with ExitStack() as reading:
+            with self._fs.state.log_transaction():  # no update is in the log and not yet in the tree
+                found = reading.enter_context(self._fs.committed(look))
+            yield found
+
     def _commit_news(self) -> None:
         """Commit what other devices have sent, because a snapshot shows committed rows only."""
         now = self._monotonic()
         if not self._signals.brisk or now < self._may_commit_at:
             return
         with self._fs.state.transaction() as tx:
-            if not self._fs.pins or not self._fs.is_uncommitted(tx):
+            if not (self._fs.pins or self._copies.is_busy) or not self._fs.is_uncommitted(tx):
                 return
         self._may_commit_at = now + self._limits.commit_every
         try:

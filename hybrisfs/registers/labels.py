@@ -13,6 +13,9 @@ with no space. Words with other bytes are other labels: what people type is brou
 Of concurrent values one that adds the label counts: the device that took it away had not seen it. The node
 has the label while any of the latest values is 1.
 
+The label ``copies=N`` (N from 1 to 32) asks for something: that the node, with all that is below, is on at
+least so many devices (`hybrisfs.read.copies`). Of several of these the greatest counts.
+
 As text, and in the extended attribute `user.hybrisfs.labels`, the labels of a node are joined by commas, in
 the order of their bytes, and no more than the first 64.
 """
@@ -30,10 +33,13 @@ from sync.codec import DecodeError
 __all__ = [
     "ADDED",
     "LABEL_BYTES",
+    "MOST_COPIES",
     "MOST_LABELS",
     "TAKEN_AWAY",
     "as_text",
     "check_label",
+    "copies_asked",
+    "copies_label",
     "from_text",
     "label_key",
     "parse_label",
@@ -46,7 +52,9 @@ MOST_LABELS: Final = 64
 """That programs here can give a node. With those of other devices it can have more."""
 ADDED: Final = b"\1"
 TAKEN_AWAY: Final = b"\0"
+MOST_COPIES: Final = 32
 _SEPARATOR: Final = ","
+_COPIES: Final = re.compile(r"copies=([1-9][0-9]?)")
 # By code points, not by what some version of Unicode calls printable: all devices have to decide alike.
 _UNFIT: Final = re.compile(r"[\x00-\x1f\x7f-\x9f,]|^ | $")
 
@@ -86,6 +94,18 @@ def parse_label(text: str) -> str:
     if len(word.encode()) > LABEL_BYTES:
         raise ValueError(f"a label has {LABEL_BYTES} bytes at most")
     return word
+
+
+def copies_label(copies: int) -> str:
+    """The label that asks for so many copies."""
+    return f"copies={copies}"
+
+
+def copies_asked(words: Iterable[str]) -> int:
+    """For how many copies labels ask: 0 when for none."""
+    found = (_COPIES.fullmatch(word) for word in words)
+    numbers = (int(one[1]) for one in found if one is not None)
+    return max((number for number in numbers if number <= MOST_COPIES), default=0)
 
 
 def as_text(words: Iterable[str]) -> bytes:

@@ -18,12 +18,14 @@ look for them on the local network.
 epoch; `hybrisfs limit`, `pause` and `resume` change them at any time. What nothing has named for
 `discard_hours` is deleted from the clouds. `keep_versions` says how long earlier versions of files are kept:
 see `hybrisfs.versions.retention`. `notifications` says whether the desktop shows troubles that need a person.
-A veto is possible for `veto_hours` before this device seconds another one's accusation. With `evict_liars`
-this device itself accuses each device against which there is a proof (`hybrisfs.sharing.misconduct`).
+`hoard` says what this device keeps of the volume, beside what is used on it: "all", what is "asked" of it
+when labels ask for copies, or "none" for the sake of others. A veto is possible for `veto_hours` before this
+device seconds another one's accusation. With `evict_liars` this device itself accuses each device against
+which there is a proof (`hybrisfs.sharing.misconduct`).
 
 The file holds no secret and may be edited by hand at any time. `cache_bytes`, `deletion_percent`,
-`stale_reads`, `transfers`, `keep_versions`, `notifications`, `veto_hours` and `evict_liars` hold within
-seconds; `no_fetch_programs`, `links`, `discard_hours` and everything else when the daemon has been
+`stale_reads`, `transfers`, `keep_versions`, `notifications`, `veto_hours`, `evict_liars` and `hoard` hold
+within seconds; `no_fetch_programs`, `links`, `discard_hours` and everything else when the daemon has been
 restarted, which `status` says.
 """
 
@@ -46,7 +48,7 @@ from hybrisfs.home import Home
 from hybrisfs.peers.settings import PeerSettings, format_address, parse_address
 from hybrisfs.settings.transfers import TransferSettings, parse_timetable
 from hybrisfs.versions.retention import DEFAULT_RETENTION, RetentionRule, parse_retention
-from sync import VOLUME_ID_SIZE
+from sync import VOLUME_ID_SIZE, Hoard
 
 __all__ = [
     "DEFAULT_CACHE_BYTES",
@@ -54,6 +56,7 @@ __all__ = [
     "DEFAULT_DISCARD_HOURS",
     "DEFAULT_NO_FETCH_PROGRAMS",
     "DEFAULT_VETO_HOURS",
+    "HOARDS",
     "MAX_CLOUDS",
     "MOST_HOURS",
     "STALE_READS",
@@ -72,6 +75,8 @@ DEFAULT_DISCARD_HOURS: Final = 72  # a backup of Friday night may be restored on
 DEFAULT_VETO_HOURS: Final = 72  # likewise
 DEFAULT_CACHE_BYTES: Final = 20 << 30
 STALE_READS: Final = ("warn", "block")
+HOARDS: Final = {"all": Hoard.ALL, "asked": Hoard.ASKED, "none": Hoard.NONE}
+"""By the words of `hoard`."""
 _LEAST_CACHE_BYTES: Final = 64 << 20
 MAX_CLOUDS: Final = 32
 MAX_CLOUD_NUMBER: Final = 255  # placements have a byte for it
@@ -138,6 +143,7 @@ class VolumeConfig(Struct, frozen=True):
     notifications: bool = True
     veto_hours: int = DEFAULT_VETO_HOURS
     evict_liars: bool = False
+    hoard: Literal["all", "asked", "none"] = "asked"
 
     unknown: Mapping[str, Any] = field(default_factory=dict)
     """Entries of the file that this program does not know. They stay there."""
@@ -237,6 +243,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
     notifications: bool = True
     veto_hours: Annotated[int, Meta(ge=1, le=MOST_HOURS)] = DEFAULT_VETO_HOURS
     evict_liars: bool = False
+    hoard: Literal["all", "asked", "none"] = "asked"
     links: _Links = _Links(DEFAULT_LINKS.port, (), DEFAULT_LINKS.discover)
     transfers: _Transfers = _Transfers(DEFAULT_TRANSFERS.up.text, DEFAULT_TRANSFERS.down.text, "pause", False)
     shared: bool | msgspec.UnsetType = msgspec.UNSET
@@ -308,6 +315,7 @@ def _read(name: str, path: Path, facts: Any) -> VolumeConfig:
         file.notifications,
         file.veto_hours,
         file.evict_liars,
+        file.hoard,
         _unknown(facts, _File) | {one: entries for one, entries in nested.items() if entries},
     )
 
@@ -342,6 +350,7 @@ def _entries(config: VolumeConfig) -> _File:
         notifications=config.notifications,
         veto_hours=config.veto_hours,
         evict_liars=config.evict_liars,
+        hoard=config.hoard,
         links=_Links(links.port, tuple(map(format_address, links.addresses)), links.discover),
         transfers=_Transfers(
             transfers.up.text,

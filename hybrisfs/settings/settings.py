@@ -31,6 +31,7 @@ _AT_ANY_TIME: Final = frozenset(
         "notifications",
         "veto_hours",
         "evict_liars",
+        "hoard",
     }
 )
 _NAMES_IN_FILE: Final = {"deletion_share": "deletion_percent"}  # where they differ
@@ -134,6 +135,7 @@ def entries_of(config: VolumeConfig, doubts: Sequence[str]) -> VolumeSettings:
         discard_hours=config.discard_hours,
         veto_hours=config.veto_hours,
         evict_liars=config.evict_liars,
+        hoard=config.hoard,
         no_fetch_programs=list(config.no_fetch_programs),
         link_port=config.links.port,
         link_addresses=list(map(format_address, config.links.addresses)),

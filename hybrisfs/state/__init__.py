@@ -28,6 +28,7 @@ The other modules answer questions, of the open transaction (with the lock held)
 
 stored_log       what does the log say of an update, or of a branch?
 shown_nodes      where does the view show a node, and what is below it?
+precious         what must not be evicted, as other devices may not have it?
 checks           what is wrong with rows, values of registers, the tree, chunks?
 damaged          what can be read of a damaged database?
 """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from array import array
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.state.chunk_states import ELSEWHERE, ON_CLOUDS, ONLY_HERE
 from hybrisfs.state.database import RowWriter
 from hybrisfs.state.nodes import PlaceTable
+from hybrisfs.state.precious import Precious
 from hybrisfs.state.shown_nodes import ino_of, ino_shown_for
 from hybrisfs.state.unplaced import shown_in_segment
 
@@ -102,14 +103,19 @@ class PinTable:
             waiting += self._places.parents_of(at)
         return None
 
-    def kept_in(self, segment: int) -> dict[int, KeptChunk]:
-        """The chunks of a journal segment that pinned files show, by number."""
+    def kept_in(
+        self, segment: int, also: Collection[int] = (), precious: Precious | None = None
+    ) -> dict[int, KeptChunk]:
+        """The chunks of a journal segment that pinned files show, those at and below the inodes *also*, and
+        those that are *precious*, by number."""
         rows = shown_in_segment(self._db, segment)
-        known = dict.fromkeys(self.inodes(), True)
+        known = dict.fromkeys((*self.inodes(), *also), True)
         return {
             number: KeptChunk(position, length)
             for number, position, length, ino, parent in rows
-            if ino in known or self._is_kept(parent, known)
+            if ino in known
+            or self._is_kept(parent, known)
+            or (precious is not None and precious.has(ino, parent))
         }
 
     def _is_kept(self, directory: int, known: dict[int, bool]) -> bool:
@@ -200,6 +206,13 @@ class Subtree:
         """The files whose list of chunks is elsewhere."""
         rows = self._db.execute(f"SELECT u.ino FROM unlisted u JOIN {self._table} b ON b.ino = u.ino")
         return [ino for (ino,) in rows]
+
+    def files(self) -> Iterator[tuple[int, int]]:
+        """The files whose content is in chunks, each with a folder in which it stands."""
+        yield from self._db.execute(
+            f"SELECT b.ino, p.parent FROM {self._table} b CROSS JOIN place p ON p.ino = b.ino "
+            "WHERE EXISTS (SELECT 1 FROM file_chunk f WHERE f.ino = b.ino)"
+        )
 
     def evictable(self, kept: Subtree) -> array[int]:
         """Numbers of the chunks that are here and on the clouds, but for those that files in *kept* show."""

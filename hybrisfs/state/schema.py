@@ -50,7 +50,8 @@ _TABLES = f"""
 -- any: a byte for each cloud that has acknowledged a head of this device; 'hurried', when some were: the
 -- number of a chunk up to which none is deferred after a start (`deferred_chunks`); 'mirror ID' counts the
 -- commits of a mirror's own record of which the volume knows (hybrisfs.mirror.agreed); 'redo' is the nonce of
--- the redo log.
+-- the redo log; 'copies', when there are any: when this device has stated that it has which folders
+-- (hybrisfs.read.copies).
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
     value ANY NOT NULL

@@ -19,6 +19,8 @@ from hybrisfs.registers.labels import (
     MOST_LABELS,
     TAKEN_AWAY,
     as_text,
+    copies_asked,
+    copies_label,
     from_text,
     label_key,
     word_of,
@@ -139,7 +141,25 @@ class Labels:
         inode.ctime = self._inodes.now()
         self._inodes.touch(inode)
 
+    def ask_for_copies(self, tx: Transaction, inode: Inode, copies: int) -> None:
+        """Let the label of a node ask for so many copies, and no other label for another number; 0: for
+        none."""
+        asking = [word for word in self.of(tx, inode) if copies_asked([word])]
+        added = [copies_label(copies)] if copies else []
+        self._change(tx, inode, added, [word for word in asking if word not in added])
+
     # -- all of them -----------------------------------------------------------------------------
+
+    def asking_for_copies(self, tx: Transaction) -> dict[bytes, tuple[int, int]]:
+        """The nodes for whose copies labels ask: for each its inode, and how many."""
+        words: dict[tuple[bytes, int], list[str]] = {}
+        self._inodes.flush(tx)
+        for one in tx.direct.shown(*_ALL):
+            if one.value == ADDED:
+                words.setdefault((one.key[NODE], one.ino), []).append(word_of(one.key))
+        return {
+            node: (ino, copies) for (node, ino), found in words.items() if (copies := copies_asked(found))
+        }
 
     def counts(self, tx: Transaction) -> Counter[str]:
         """How many nodes that are shown have each label."""

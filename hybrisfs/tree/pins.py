@@ -1,16 +1,23 @@
 """Pins: nodes that this device keeps in full, whether they are used or not (the hoard of Depot 5.2).
 
 A node that is pinned is kept with all that is below it, also what comes there later. Pins are facts of
-this device alone: no other device knows them.
+this device alone: no other device knows them. What this device keeps for the sake of copies that labels ask
+for (`hybrisfs.read.copies`) is kept in the same way, or as *precious* content: it stays until enough other
+devices have it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from enum import Enum
 
+from hybrisfs.state.database import Reader
 from hybrisfs.state.pins import KeptChunk
+from hybrisfs.state.precious import Precious
+from hybrisfs.state.shown_nodes import ino_shown_for
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.inodes import Inode, InodeTable
+from sync import VersionVector
 
 __all__ = ["Pins", "Pinned"]
 
@@ -29,10 +36,12 @@ class Pins:
     def __init__(self, tx: Transaction, inodes: InodeTable) -> None:
         self._inodes = inodes
         self._nodes = tx.pins.nodes()
-        self.generation = 0  # grows whenever something is pinned or unpinned
+        self.generation = 0  # grows whenever something else is to be kept
+        self._copied: frozenset[bytes] = frozenset()
+        self._precious: Mapping[bytes, VersionVector | None] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._nodes)
+        return bool(self._nodes or self._copied)
 
     # -- pins ------------------------------------------------------------------------------------
 
@@ -52,6 +61,25 @@ class Pins:
         tx.pins.remove(node)
         self._nodes.discard(node)
         self.generation += 1
+
+    def keep_copies(self, copied: Iterable[bytes], precious: Mapping[bytes, VersionVector | None]) -> bool:
+        """From now on, keep the nodes *copied* as if they were pinned, and of those in *precious* what is
+        here and other devices may not have: see `hybrisfs.state.precious`. False when that was so before."""
+        now = frozenset(copied), dict(precious)
+        if now == (self._copied, self._precious):
+            return False
+        self._copied, self._precious = now
+        self.generation += 1
+        return True
+
+    def copied(self, tx: Transaction) -> list[int]:
+        """The inodes of the nodes that are kept for the sake of copies."""
+        return sorted(ino for one in self._copied if (ino := ino_shown_for(tx, one)) is not None)
+
+    def precious(self, db: Reader) -> Precious:
+        """What is precious, in a look at *db*."""
+        shown = ((ino_shown_for(db, node), vector) for node, vector in self._precious.items())
+        return Precious(db, {ino: vector for ino, vector in shown if ino is not None})
 
     def roots(self, tx: Transaction) -> list[int]:
         """The inodes of the nodes that are pinned themselves and are seen here."""
@@ -87,9 +115,11 @@ class Pins:
         keeper = tx.pins.keeper(inode.ino)
         return None if keeper is None else self._inodes.get(tx, keeper)
 
-    def kept_in(self, tx: Transaction, segment: int) -> dict[int, KeptChunk]:
-        """The chunks of a journal segment that pinned files show, by number."""
-        if not self._nodes:
+    def kept_in(self, tx: Transaction, segment: int, *, precious: bool = False) -> dict[int, KeptChunk]:
+        """The chunks of a journal segment that are to be kept, by number; not the *precious* ones if these
+        may go, too."""
+        stays = self._precious and not precious
+        if not (self or stays):
             return {}
         self._inodes.flush(tx)
-        return tx.pins.kept_in(segment)
+        return tx.pins.kept_in(segment, self.copied(tx), self.precious(tx) if stays else None)

@@ -164,13 +164,17 @@ class Pinning:
         """Drop the local bytes of a file, or of all files in a folder, that the clouds hold."""
         with self._fs.state.transaction() as tx:
             inode = self._locate(tx, path)
-            kept = self._fs.pins.roots(tx)
+            pinned, copied = self._fs.pins.roots(tx), self._fs.pins.copied(tx)
         self._committer.commit_now()
         with self._fs.state.snapshot() as snapshot:
-            tree, kept_here = Subtree(snapshot, [inode.ino]), Subtree(snapshot, kept, "kept")
-            numbers, pending, pinned = tree.evictable(kept_here), tree.staged(), tree.shared_with(kept_here)
+            tree, precious = Subtree(snapshot, [inode.ino]), self._fs.pins.precious(snapshot)
+            copied += {ino for ino, parent in tree.files() if precious.has(ino, parent)} if precious else ()
+            kept = Subtree(snapshot, [*pinned, *copied], "kept")
+            numbers, pending = tree.evictable(kept), tree.staged()
+            pinned_bytes = tree.shared_with(Subtree(snapshot, pinned, "pinned"))
+            copies_bytes = tree.shared_with(kept) - pinned_bytes
         freed = self._room.evict_chunks(numbers)
-        return api.Freed(freed, pending, pinned)
+        return api.Freed(freed, pending, pinned_bytes, copies_bytes)
 
     def pins(self) -> list[api.Pin]:
         """What is pinned itself."""

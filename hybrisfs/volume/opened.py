@@ -23,7 +23,7 @@ from hybrisfs.home import Home
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.merge.unsigned import is_withheld
 from hybrisfs.parts import Publishing, Reading, open_reading
-from hybrisfs.settings.config import VolumeConfig
+from hybrisfs.settings.config import HOARDS, VolumeConfig
 from hybrisfs.settings.settings import Settings
 from hybrisfs.settings.transfers import Transfers
 from hybrisfs.stages import IDLE, LastError, Stage, Wake, start_stages
@@ -91,9 +91,11 @@ class Opened:
         self.recovery, self._cloud_set, self.clouds = control.kits, control.cloud_set, control.clouds
         self._fsck, self.mirrors = control.fsck, control.mirrors
         self.content, self.labels, self.browsing = control.content, control.labels, control.browsing
+        self.copies, self._kept_copies = control.copies, reading.copies
         self.conflict_table, self.merging = control.conflicts, control.merging
         self.parcels, self._examiner = control.parcels, control.examiner
         self.settings.changed.listen(self._adopt)
+        reading.copies.hoard = HOARDS[config.hoard]
         self._threads = self._start(publishing, reading)
 
     @property
@@ -135,6 +137,8 @@ class Opened:
         self.following.adopt(config)
         self.versions.keep(config.keep_versions)
         self.fs.journal.budget = config.cache_bytes
+        self._kept_copies.hoard = HOARDS[config.hoard]
+        self.signals.content_wanted()
 
     def _start(self, publishing: Publishing, reading: Reading) -> Mapping[str, threading.Thread]:
         """Start all background work; its threads, by the names of the stages."""

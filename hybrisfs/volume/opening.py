@@ -60,6 +60,7 @@ from hybrisfs.state.journal import Journal
 from hybrisfs.stores.own_places import MARKER_NAME, OwnPlaces, marker
 from hybrisfs.verify.fsck import Fsck
 from hybrisfs.versions.thinning import Thinner
+from hybrisfs.volume.copying import Copying
 from hybrisfs.volume.decisions import Conflicts, Unreadable
 from hybrisfs.volume.examiner import Examiner
 from hybrisfs.volume.files import Browsing, Labelling, Pinning
@@ -188,6 +189,7 @@ class Receiving(Struct, frozen=True):
 def open_receiving(clouds: Clouds, reading: Reading) -> Receiving:
     ground, links = clouds.ground, reading.links
     following = Following(ground, clouds.engine, clouds.grants)
+    following.seen.listen(reading.copies.hear)
     checkpoints = Checkpoints(ground, clouds, links, following)
     peering = Peering(ground, ground.config.links, links, following, checkpoints.checkpointer)
     return Receiving(following, checkpoints, peering)
@@ -199,7 +201,7 @@ def open_writing(clouds: Clouds, reading: Reading, receiving: Receiving) -> tupl
     uploaders = partial(ThreadPoolExecutor, thread_name_prefix="upload")
     publishing = open_publishing(ground, Chunker(ground.fs, fetcher), fetcher, clouds.packs, uploaders)
     checkpointer = receiving.checkpoints.checkpointer
-    source = HeadSources(following.puller, checkpointer, ground.sharing.agreement)
+    source = HeadSources(following.puller, checkpointer, ground.sharing.agreement, reading.copies)
     shipping = open_shipping(ground, fetcher, reading.links, clouds, following.puller, source)
     return publishing, Writing(shipping.relayer, shipping.uploads, shipping.shipper, clouds, following)
 
@@ -241,6 +243,7 @@ class Control(Struct, frozen=True):
     fsck: Fsck
     mirrors: Mirrors
     content: Pinning
+    copies: Copying
     labels: Labelling
     browsing: Browsing
     conflicts: Conflicts
@@ -269,6 +272,7 @@ def open_control(
         Fsck(writing, maintenance, upkeep.collector, cloud_set),
         Mirrors(ground, reading, mounting),
         Pinning(fs, committer, reading.pinner, reading.room, ground.signals, mounting),
+        Copying(fs, committer, reading.copies, ground.signals, mounting, clouds.copies),
         Labelling(fs, committer, mounting),
         browsing,
         conflicts,

@@ -50,6 +50,7 @@ def volume_status(volume: Opened) -> VolumeStatus:
     checkpoint = volume.checkpoints.facts()
     versions = volume.versions.facts()
     undeletable = volume.collector.undeletable()
+    copies = volume.copies.all()
     fs, mountpoint = volume.fs, volume.mountpoint
     with fs.state.transaction() as tx:
         return VolumeStatus(
@@ -75,6 +76,7 @@ def volume_status(volume: Opened) -> VolumeStatus:
             notifications=volume.config.notifications,
             jobs=jobs,
             pinned=volume.content.summary(),
+            copies=copies,
             checkpoint=checkpoint,
             versions=versions,
             values=Values(
@@ -202,6 +204,7 @@ def _warnings(volume: Opened, devices: list[Device], values: ValueFacts) -> list
         waiting.append(f"the key-value store cannot be used: {volume.key_values.trouble}")
     waiting += _about_values(volume, values)
     waiting += _about_room(volume)
+    waiting += volume.copies.warnings()
     waiting += volume.mirrors.broken
     waiting += volume.settings.doubts
     alarms = [one for one in (volume.peering.alarm, volume.checkpoints.checkpointer.machine.alarm) if one]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,11 +29,13 @@ from sync import (
     NONCE_SIZE,
     CheckpointId,
     Head,
+    Holdings,
     LogOnClouds,
     OwnTip,
     SegmentId,
     StateClaim,
     Statement,
+    VersionVector,
     decode_signed_header,
     encode_head,
     encode_segment,
@@ -68,6 +70,23 @@ class _Shipment(Struct, frozen=True):
     on_clouds: LogOnClouds
 
 
+class _Said(NamedTuple):
+    """What a head says beside how far the log goes."""
+
+    state: StateClaim | None = None
+    holdings: Holdings | None = None
+    """Without the vector, which is another one after each update."""
+
+    @staticmethod
+    def by(state: StateClaim | None, holdings: Holdings | None) -> _Said:
+        """What a head with these fields says."""
+        return _Said(state, None if holdings is None else replace(holdings, vector=VersionVector()))
+
+    def is_news(self, before: _Said) -> bool:
+        """Whether a head is worth while that says this, after one that said *before*."""
+        return self.state not in (None, before.state) or self.holdings != before.holdings
+
+
 class ShipLimits(Struct, frozen=True):
     """See `hybrisfs.environment.Limits`."""
 
@@ -82,7 +101,7 @@ class ShipLimits(Struct, frozen=True):
     tell_seconds: float = 20.0
     """Between two heads that go to linked devices though nothing is new."""
     state_seconds: float = 60.0
-    """Between two heads that are put only to say what was made of the log."""
+    """Between two heads that are put only to say what was made of the log, or what is kept here."""
     first_retry: float = 1.0
     """Seconds after which what the clouds did not take is put again, and then twice as many, ..."""
     last_retry: float = 30.0
@@ -120,6 +139,9 @@ class HeadSource(Protocol):
     def state(self, tx: Transaction, /) -> StateClaim | None:
         """The state that followed from its log."""
 
+    def holdings(self, tx: Transaction, /) -> Holdings | None:
+        """What content this device keeps."""
+
     def head_put(self, head: Head, /) -> None:
         """The clouds have this head."""
 
@@ -141,9 +163,9 @@ class Shipper:
         """They may be others at any moment."""
         self.told = Topic[[bytes]]()
         """Our sealed head, for devices that are linked directly."""
-        self._put_state: StateClaim | None = None  # what the head on the clouds says
-        self._told_state: StateClaim | None = None
-        self._state_at = float("-inf")  # when a head was put for the sake of that
+        self._put = _Said()  # what the head on the clouds says
+        self._told = _Said()
+        self._said_at = float("-inf")  # when a head was put for the sake of that
         self._source = source
         self._serial = 0
         self._relayer = relayer
@@ -214,10 +236,10 @@ class Shipper:
         """Say now and then that this device is alive, though it has nothing to say (Depot 5.3)."""
         now = self._monotonic()
         due = self._again or now - self._head_at >= ANNOUNCE_SECONDS
-        if not due and self._signals.awaited and now - self._state_at >= self.limits.state_seconds:
+        if not due and self._signals.awaited and now - self._said_at >= self.limits.state_seconds:
             with self._fs.state.transaction() as tx:
-                due = self._source.state(tx) not in (None, self._put_state)
-            self._state_at = now if due else self._state_at
+                due = self._says(tx).is_news(self._put)
+            self._said_at = now if due else self._said_at
         if not due or self._shipment is not None:
             return
         self._head_at = self._monotonic()  # also when it fails: the next change, or the next time, will do
@@ -256,25 +278,25 @@ class Shipper:
             head = replace(
                 self._head(tx, on_clouds or tx.segments.on_clouds(), earlier_heads), offline=offline
             )
-        if head.on_clouds is not None or head.relayed or head.stated:  # otherwise it tells nothing
+        # Otherwise it tells nothing.
+        if head.on_clouds is not None or head.relayed or head.stated or head.holdings:
             self._committer.commit_now()
             self._clouds.grant()
             self._clouds.put_head(head_name(self._device.device_id), self._sealed(head), earlier_heads.clouds)
             self._head_at = self._monotonic()
-            self._put_state = head.state
+            self._put = _Said.by(head.state, head.holdings)
             self._source.head_put(head)
 
     def _tell_devices(self) -> None:
         """Let devices that are linked directly know where this one stands."""
         with self._fs.state.transaction() as tx:
-            state = self._source.state(tx)
-        news = state not in (None, self._told_state)
-        if not news and self._monotonic() - self._told_at < self.limits.tell_seconds:
+            said = self._says(tx)
+        if not said.is_news(self._told) and self._monotonic() - self._told_at < self.limits.tell_seconds:
             return
-        self._told_at, self._told_state = self._monotonic(), state
+        self._told_at, self._told = self._monotonic(), said
         with self._fs.state.transaction() as tx:
             head = self._head(tx, tx.segments.on_clouds(), self._source.earlier_heads())
-        if head.own or head.stated or head.state:
+        if head.own or head.stated or head.state or head.holdings:
             self._committer.commit_now()
             self.told(self._sealed(head))
 
@@ -377,7 +399,11 @@ class Shipper:
             stated=stated,
             checkpoint=checkpoint,
             state=self._source.state(tx),
+            holdings=self._source.holdings(tx),
         )
+
+    def _says(self, tx: Transaction) -> _Said:
+        return _Said.by(self._source.state(tx), self._source.holdings(tx))
 
     def _send(self, shipment: _Shipment) -> None:
         self._clouds.grant()

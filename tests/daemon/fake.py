@@ -53,7 +53,7 @@ from hybrisfs.recovery import RecoveryError
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.settings.settings import entries_of
 from tests.daemon.fake_clouds import DRAWN, KIT, FakeClouds, FakeMaintenance, FakeRecovery, FakeTransfers
-from tests.daemon.fake_content import FakeBrowsing, FakeContent, FakeLabels
+from tests.daemon.fake_content import FakeBrowsing, FakeContent, FakeCopies, FakeLabels
 from tests.daemon.fake_facts import EXPIRES, FakeCollection
 from tests.daemon.fake_merging import FakeMerging
 from tests.daemon.fake_mirrors import FakeMirrors
@@ -212,6 +212,7 @@ class FakeVolume:
     merging: FakeMerging = field(default_factory=FakeMerging)
     parcels: FakeParcels = field(default_factory=FakeParcels)
     content: FakeContent = field(default_factory=FakeContent)
+    copies: FakeCopies = field(default_factory=FakeCopies)
     labels: FakeLabels = field(default_factory=FakeLabels)
     maintenance: FakeMaintenance = field(default_factory=FakeMaintenance)
     transfers: FakeTransfers = field(default_factory=FakeTransfers)

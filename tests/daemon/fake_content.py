@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
+from hybrisfs.api.copies import FileCopies, FolderCopies
 from hybrisfs.api.files import Entry, Freed, Measured, Pin
 from hybrisfs.errors import HybrisError, UsageError
 from tests.daemon.fake_facts import EXPIRES
 
-__all__ = ["FakeBrowsing", "FakeContent", "FakeLabels"]
+__all__ = ["FakeBrowsing", "FakeContent", "FakeCopies", "FakeLabels"]
 
 
 @dataclass
@@ -47,6 +48,7 @@ class FakeContent:
             freed_bytes=3_000_000,
             pending_bytes=1000 if path.name == "new" else 0,
             pinned_bytes=2000 if path.name in ("new", "kept") else 0,
+            copies_bytes=3000 if path.name == "precious" else 0,
         )
 
     def pins(self) -> list[Pin]:
@@ -77,6 +79,36 @@ class FakeLabels:
 
     def find(self, word: str) -> list[PurePath]:
         return sorted(path for path, words in self.by_path.items() if word in words)
+
+
+@dataclass
+class FakeCopies:
+    """Remembers how many copies of each path are asked for; this device has all of it."""
+
+    by_path: dict[PurePath, int] = field(default_factory=dict)
+
+    def ask(self, path: PurePath, copies: int) -> None:
+        if path.name == "missing":
+            raise HybrisError(f"{path}: No such file or directory")
+        self.by_path[path] = copies
+
+    def all(self) -> list[FolderCopies]:
+        return [
+            FolderCopies(
+                inside=str(path),
+                copies=copies,
+                on=["laptop"],
+                fetching=["desktop"],
+                short=copies > 1,
+                bytes=5,
+                missing_bytes=0,
+            )
+            for path, copies in self.by_path.items()
+            if copies
+        ]
+
+    def of(self, path: PurePath) -> FileCopies:
+        return FileCopies(0 if path.name == "new" else 3, ["laptop", "desktop"])
 
 
 @dataclass

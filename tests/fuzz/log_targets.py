@@ -6,6 +6,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
+from msgspec.structs import replace
+
 from hybrisfs.checkpoint.snapshot import (
     LOG_INDEX,
     PACKS,
@@ -41,7 +43,19 @@ from sync.checkpoint import (
     seal_object,
 )
 from sync.codec import Reader, Writer, digest
-from sync.head import CheckpointId, Head, LogOnClouds, OwnTip, Relayed, StateClaim, decode_head, encode_head
+from sync.head import (
+    CheckpointId,
+    Head,
+    Hoard,
+    Holding,
+    Holdings,
+    LogOnClouds,
+    OwnTip,
+    Relayed,
+    StateClaim,
+    decode_head,
+    encode_head,
+)
 from sync.log_index import IndexEntry, LogIndexReader, LogIndexWriter
 from sync.messages import Answer, Compacted, Frontier, Probe, Taken, Updates, decode_message, encode_message
 from sync.seal import open_sealed, seal
@@ -151,7 +165,12 @@ _STATED: Final = Head(
     checkpoint=CheckpointId(b"r" * 32, _HASH),
     state=StateClaim(_HASH, b"s" * 32),
 )
-_HEADS: Final = tuple(encode_head(head, _KEY, BOX_KEY, NONCE) for head in (_HEAD, _STATED))
+_HOLDING: Final = replace(
+    _STATED,
+    state=None,
+    holdings=Holdings(Hoard.ASKED, 30, _VECTOR, (Holding(b"n" * 16, True), Holding(b"o" * 16, False))),
+)
+_HEADS: Final = tuple(encode_head(head, _KEY, BOX_KEY, NONCE) for head in (_HEAD, _STATED, _HOLDING))
 _HEAD_HEADER: Final = 4 + 2 + 16
 
 

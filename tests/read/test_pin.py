@@ -38,7 +38,7 @@ def fleet(request: pytest.FixtureRequest) -> Iterator[Fleet]:
 
 
 def pinner_of(rig: Rig) -> Pinner:
-    return Pinner(rig.fs, rig.fetcher, rig.room, rig.signals, rig.committer)
+    return Pinner(rig.fs, rig.fetcher, rig.room, rig.reading.copies, rig.signals, rig.committer)
 
 
 def bring_pinned(rig: Rig, pinner: Pinner | None = None) -> bool:
@@ -238,7 +238,7 @@ def test_what_a_linked_device_tells_is_seen_before_the_next_commit(fleet: Fleet)
     rig = fleet[1].rig
     rig.fs.pins.add(rig.tx, fleet[1].at("music"))
     rig.commit()
-    pinner = Pinner(rig.fs, rig.fetcher, rig.room, rig.signals, rig.committer)
+    pinner = pinner_of(rig)
 
     def seen(name: str) -> int:
         fleet[0].write(f"music/{name}", b"content of " + name.encode())
@@ -321,7 +321,7 @@ def test_what_comes_to_be_wanted_is_asked_for_in_the_same_round_and_nothing_twic
         asked.extend(identities)
         return [fleet[0].rig.plaintexts[one] for one in identities]
 
-    pinner = Pinner(rig.fs, rig.fetcher, rig.room, rig.signals, rig.committer)
+    pinner = pinner_of(rig)
     rig.signals.brisk = True
     rig.links.ask = ask
     assert pinner.pin_round()

@@ -45,7 +45,7 @@ class Courier:
         upkeep = FakeUpkeep(rig.clouds)
         self._orphans = Orphans(rig.fs, cast("Any", upkeep), upkeep)
         self._needed = NeededOrphans(rig.fs, upkeep, rig.clouds, rig.signals)
-        source = HeadSources(self.puller, self.checkpointer, rig.sharing.agreement)
+        source = HeadSources(self.puller, self.checkpointer, rig.sharing.agreement, rig.reading.copies)
         shipping = open_shipping(rig.local, rig.fetcher, rig.links, self, self.puller, source)
         self._relayer, self._shipper = shipping.relayer, shipping.shipper
 

@@ -10,7 +10,19 @@ from msgspec.structs import replace
 from sync import OneKey
 from sync.checkpoint import Root, Slice, Statement
 from sync.codec import ZERO_HASH
-from sync.head import CheckpointId, Head, LogOnClouds, OwnTip, Relayed, StateClaim, decode_head, encode_head
+from sync.head import (
+    CheckpointId,
+    Head,
+    Hoard,
+    Holding,
+    Holdings,
+    LogOnClouds,
+    OwnTip,
+    Relayed,
+    StateClaim,
+    decode_head,
+    encode_head,
+)
 from sync.identity import DeviceKey
 from sync.log_tree import branch_id
 from sync.segment import SegmentId, decode_segment, encode_segment, segment_name
@@ -104,6 +116,23 @@ STATED_HEAD_BYTES = bytes.fromhex(
     "754aa2e39a2523738657397acd8e99d942565fc0b225c8f5fa5659bbd98afc18abf8349fc4eed819c6211cd64727c2fe"
     "6b39180e0d66bc84bf7374fb4fb48c474878b8b0db4a03754e2b"
 )
+HOLDING_HEAD_BYTES = bytes.fromhex(
+    "484648440003176e02f68ebd77cc4ef534e6a2f21b2e00000000000102030405060708090a0b0c0d0e0f101112131415"
+    "1617fd1736e511630042b0cacd19eca932e7dbf8a059a8030fc8eae5098c0bca4282491ab742059b893a7df7c87efc2c"
+    "c158c1fe1f10c17e167c735219ee2aca8fa56ae8c332725ff298cf886c7b2ac27d13ffe4018396353390a2195fcdee3e"
+    "96116fa88374e834ee7847d11cdc3de32df644051744ae47098e3b76addbbda99ed7de3c0ee8f28342a678c8410212a6"
+    "dad5f41eab612bf6420d717dda77d6ab5942697fc0ce0d1a76172ffaa7185fc484a506392ccf1a63f8add416b42a5f3a"
+    "1f0ab7a9f2df6771afaf08cfdfe87fd439b7ba571e6b2cdf72668b2a9a4a864ce4ced0f3ed0f6cf77924996f32ed1de7"
+    "5964e5a216a1e11c339a748ee4efcd58309ff2b7e55ef6387f2b6fd9a055261ed1739b5a727b50a6f58d3a7fd778e845"
+    "56db06d0bf33a88adc9a6483187abb9fedb215e739c57c8d147ada38dfa1143a7dab9ddbdd65ebf9e590ac2937e797d9"
+    "34248a20cf9691f08fe20b1f23f58183c20fc74058cfb2c8620de7b8d7dddb3a1e4efa953c22de1c9a1d3af98e32e51a"
+    "eb3e2311bf5f4f6ae9ea85abd2eea71b588f8aec0834f1c3fd5659bb0971554af6486ef32d441e883180433515f2e953"
+    "6877557996638f1803c2a33dcf92e2c0538930dd6544225e6aa82ab4bccedd35f091cea293cdd9785b513447b3c331ab"
+    "927fea2b6c156ad75ed9845b35f02fccefdefd1c78252f2581e581fa44744030d4775a6b6b3276e8bb9fa0c0d504a2da"
+    "35a3c1e5481857679573a926db1b797fc2bc272509bf7b80092172f6b342aec703de77c8c8cb5363071a227839df0d12"
+    "301ed6babc59770f52792de45aecefa92ee89f880816fabab2dc6663e2cf02adfa1ba7a37117b28da62ea9f0f24d3649"
+    "e3cb9f013015ad2713"
+)
 
 ROOT_BYTES = bytes.fromhex(
     "4846435200016465666768696a6b6c6d6e6f70717273404142434445464748494a4b4c4d4e4f50515253545556575859"
@@ -155,7 +184,15 @@ HEAD = Head(
 )
 
 STATED_HEAD = replace(HEAD, state=StateClaim(bytes(range(160, 192)), bytes(range(192, 224))))
-"""Of the later version."""
+"""Of a later version."""
+
+HOLDING_HEAD = replace(
+    STATED_HEAD,
+    holdings=Holdings(
+        Hoard.ALL, 41, ENTRIES, (Holding(bytes(range(16)), True), Holding(bytes(range(1, 17)), False))
+    ),
+)
+"""Of the latest version."""
 
 ROOT = Root(
     VOLUME,
@@ -201,6 +238,11 @@ def test_head() -> None:
 def test_head_that_tells_the_state() -> None:
     assert encode_head(STATED_HEAD, DEVICE, BOX_KEY, NONCE) == STATED_HEAD_BYTES
     assert decode_head(STATED_HEAD_BYTES, VOLUME, DEVICE.public, BOX_KEY) == STATED_HEAD
+
+
+def test_head_that_tells_what_the_device_keeps() -> None:
+    assert encode_head(HOLDING_HEAD, DEVICE, BOX_KEY, NONCE) == HOLDING_HEAD_BYTES
+    assert decode_head(HOLDING_HEAD_BYTES, VOLUME, DEVICE.public, BOX_KEY) == HOLDING_HEAD
 
 
 def test_segment() -> None:

@@ -11,12 +11,17 @@ from sync import OneKey
 from sync.codec import Reader, Writer
 from sync.errors import DecodeError, LimitError, NewerFormatError
 from sync.head import (
+    MAX_HELD,
     MAX_OWN_TIPS,
     MAX_RELAYED,
     Head,
+    Hoard,
+    Holding,
+    Holdings,
     LogOnClouds,
     OwnTip,
     Relayed,
+    StateClaim,
     decode_head,
     encode_head,
     head_name,
@@ -67,8 +72,21 @@ def test_round_trip(
     own = (OwnTip(clock, b"h" * 32), *data.draw(st.lists(tips, max_size=3, unique=True)))
     vector = vector.with_entries([(KEY.device_id, clock)])
     others = tuple(sorted(data.draw(st.sets(relayed, max_size=3))))
+    nodes = st.dictionaries(st.binary(min_size=16, max_size=16), st.booleans(), max_size=3)
+    held = nodes.map(lambda found: tuple(Holding(*one) for one in sorted(found.items())))
+    holdings = st.builds(Holdings, st.sampled_from(Hoard), st.integers(0, 64), vectors, held)
     head = Head(
-        VOLUME, KEY.device_id, serial, time_ns, vector, own, on_clouds, data.draw(st.booleans()), others
+        VOLUME,
+        KEY.device_id,
+        serial,
+        time_ns,
+        vector,
+        own,
+        on_clouds,
+        data.draw(st.booleans()),
+        others,
+        state=data.draw(st.none() | st.just(StateClaim(b"h" * 32, b"s" * 32))),
+        holdings=data.draw(st.none() | holdings),
     )
     assert opened(encode_head(head, KEY, BOX_KEY, NONCE)) == head
 
@@ -143,6 +161,22 @@ def test_the_largest_head_can_be_read() -> None:
         encode_head(replace(head, own=(*tips, OwnTip(1, bytes(32)))), KEY, BOX_KEY, NONCE)
     with pytest.raises(LimitError):
         encode_head(replace(head, relayed=(*relayed, *HEAD.relayed)), KEY, BOX_KEY, NONCE)
+
+
+def test_what_a_device_keeps_has_bounds_and_an_order() -> None:
+    nodes = tuple(Holding(n.to_bytes(16, "big"), True) for n in range(MAX_HELD))
+    head = replace(HEAD, holdings=Holdings(Hoard.ASKED, 64, HEAD.vector, nodes))
+    assert opened(encode_head(head, KEY, BOX_KEY, NONCE)) == head
+    more = Holdings(Hoard.ASKED, 64, HEAD.vector, (*nodes, Holding(b"n" * 16, False)))
+    with pytest.raises(LimitError):
+        encode_head(replace(head, holdings=more), KEY, BOX_KEY, NONCE)
+    for wrong in (
+        replace(head.holdings, nodes=nodes[1::-1]),  # type: ignore[type-var]
+        replace(head.holdings, nodes=nodes[:1] * 2),  # type: ignore[type-var]
+        replace(head.holdings, room=65),  # type: ignore[type-var]
+    ):
+        with pytest.raises(DecodeError, match="keeps"):
+            opened(encode_head(replace(head, holdings=wrong), KEY, BOX_KEY, NONCE))
 
 
 def test_offline_is_yes_or_no() -> None:

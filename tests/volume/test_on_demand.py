@@ -71,9 +71,9 @@ def test_evicting_what_is_pinned_and_what_is_not(album: Device) -> None:
     content = album.volume.content
     content.pin(PurePath("music"))
     assert content.wait([PurePath("music")], PATIENCE, ignore)
-    assert content.evict(PurePath("music/song")) == Freed(0, 0, 3 * MIB)
+    assert content.evict(PurePath("music/song")) == Freed(0, 0, 3 * MIB, 0)
     content.unpin(PurePath("music"))
-    assert content.evict(PurePath("music")) == Freed(3 * MIB, 0, 0)
+    assert content.evict(PurePath("music")) == Freed(3 * MIB, 0, 0, 0)
     assert song(album) == 0
 
 
@@ -81,7 +81,7 @@ def test_what_no_cloud_has_is_not_evicted(device: Device) -> None:
     away = [cloud.rename(cloud.with_name(f"{cloud.name} away")) for cloud in device.clouds]
     device.write("new", b"new" * 1000)
     found = device.volume.content.evict(PurePath("new"))
-    assert found == Freed(0, 3000, 0)
+    assert found == Freed(0, 3000, 0, 0)
     assert device.read("new") == b"new" * 1000
     for cloud, folder in zip(device.clouds, away, strict=True):
         folder.rename(cloud)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from hybrisfs.state.state import Transaction
-from sync import CheckpointId, Head, StateClaim, Statement
+from sync import CheckpointId, Head, Holdings, StateClaim, Statement
 from sync.beacons import EarlierHeads
 
 __all__ = ["Put", "PutAll", "Unknown"]
@@ -44,6 +44,9 @@ class Unknown:
         return None, None
 
     def state(self, _: Transaction, /) -> StateClaim | None:
+        return None
+
+    def holdings(self, _: Transaction, /) -> Holdings | None:
         return None
 
     def head_put(self, head: Head) -> None:
