@@ -39,6 +39,7 @@ _COMMANDS: Final = {
     "evict": ("files", "Free the disk space of files and folders that the clouds hold."),
     "copies": ("copies", "Have folders kept on several machines, and see on which they are."),
     "label": ("files", "Put words on files and folders, and find these by them."),
+    "ignore": ("ignore", "Choose files and folders that stay on the machine that makes them."),
     "limit": ("transfers", "Limit the bandwidth, by the time of day."),
     "pause": ("transfers", "Stop transfers with the clouds for a while."),
     "resume": ("transfers", "Let transfers with the clouds go on."),
@@ -65,7 +66,7 @@ _COMMANDS: Final = {
 _SECTIONS: Final = {
     "Begin": "quickstart setup volume mount umount",
     "Every day": "status pending sync events log ui",
-    "Files": "pin unpin evict copies label share versions conflicts deletions import mirror cache",
+    "Files": "pin unpin evict copies label ignore share versions conflicts deletions import mirror cache",
     "Machines": "device recovery recover",
     "Clouds": "cloud limit pause resume fsck scrub repair gc",
     "For other programs": "kv serve metrics",

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from hybrisfs.api.clouds import Retention
+from hybrisfs.api.ignoring import Ignored
 from hybrisfs.api.request import message_of
 from hybrisfs.api.status import MachinesOnly
 from hybrisfs.client import clean, quoted, shown
@@ -20,6 +21,7 @@ __all__ = [
     "clean",
     "columns",
     "count",
+    "describe_ignored",
     "describe_machines_only",
     "describe_retention",
     "json_option",
@@ -76,6 +78,14 @@ def pending_work(files: int, size_of_all: int) -> str:
     """What the clouds lack: "3 changes (1.2 MB)", or "1 change" where only names or attributes changed."""
     changes = count(files, "change")
     return f"{changes} ({size(size_of_all)})" if size_of_all else changes
+
+
+def describe_ignored(facts: Ignored) -> str:
+    """What ignore rules keep here: "3 files and folders (1.2 MB)"; "" when that is nothing."""
+    if not facts.files:
+        return ""
+    what = "1 file or folder" if facts.files == 1 else f"{facts.files:,} files and folders"
+    return f"{what} ({size(facts.bytes)})"
 
 
 def describe_machines_only(facts: MachinesOnly) -> str:

@@ -18,6 +18,7 @@ from cli.mirror import describe as describe_mirror
 from cli.output import (
     columns,
     count,
+    describe_ignored,
     describe_machines_only,
     describe_retention,
     json_option,
@@ -32,6 +33,7 @@ from cli.output import (
 from cli.transfers import describe_hold
 from hybrisfs.api.clouds import CloudStatus
 from hybrisfs.api.devices import Device
+from hybrisfs.api.ignoring import Ignored
 from hybrisfs.api.request import message_of
 from hybrisfs.api.status import (
     AnyVolume,
@@ -105,6 +107,9 @@ def _describe_volume(volume: AnyVolume) -> list[str]:
         lines.append(click.style(f"  {hold}", fg="yellow"))
     if volume.conflicts:
         lines.append(f"  {count(volume.conflicts, 'conflict')} to settle")
+    ignored = describe_ignored(volume.ignored)
+    if ignored:
+        lines.append(f"  ignore rules keep {ignored} on this machine only (hybrisfs ignore list)")
     lines += _describe_devices(volume.devices)
     lines += [f"  {line}" for line in describe_copies(volume.copies)]
     lines += [f"  {line}" for one in volume.mirrors for line in describe_mirror(one)]
@@ -183,9 +188,9 @@ def _sentence(volume: VolumeStatus) -> str:
     elif volume.missing_mount is not None:
         sentence = f"What was stored in it is on {needed} of {len(clouds)} clouds{though}."
     elif unreadable:
-        sentence = f"Everything is on the clouds{though}."
+        sentence = f"{_everything(volume.ignored)} is on the clouds{though}."
     else:
-        sentence = f"Everything is safe on {needed} of {len(clouds)} clouds{though}."
+        sentence = f"{_everything(volume.ignored)} is safe on {needed} of {len(clouds)} clouds{though}."
     if elsewhere is not None:
         sentence += f" {describe_machines_only(elsewhere)}"
     if verdict.level == "danger":
@@ -195,6 +200,10 @@ def _sentence(volume: VolumeStatus) -> str:
     if unreadable and machines_only(volume.machines_only) is None:
         sentence += " All of it can be read."
     return click.style(sentence, fg="yellow" if pending or unwritable else "green")
+
+
+def _everything(ignored: Ignored) -> str:
+    return "Everything but what ignore rules keep here" if ignored.files else "Everything"
 
 
 def _names(clouds: Sequence[CloudStatus]) -> str:
@@ -295,7 +304,7 @@ def sync(name: str | None, wait: bool, timeout: float | None, as_json: bool) -> 
 def _explain(facts: Synced, wait: bool, timeout: float | None) -> None:
     name = shown(facts.name)
     if facts.done:
-        click.echo(f"{name}: everything is safe on the clouds.")
+        click.echo(f"{name}: {_everything(facts.ignored).lower()} is safe on the clouds.")
         return
     elsewhere = machines_only(facts.machines_only)
     mine = elsewhere is None or facts.pending_files or facts.pending_bytes

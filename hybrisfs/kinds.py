@@ -27,6 +27,7 @@ letter  kind          parts of the key             format and codec of the value
 ``e``   `EPOCH`       epoch (4)                    `hybrisfs.members.epochs`             each
 ``s``   `CLOUD`       number (u8)                  `hybrisfs.merge.cloud_records`          the highest stamp
 ``r``   `REDUNDANCY`  none                         `hybrisfs.merge.cloud_records`          the highest stamp
+``u``   `IGNORE_RULE` pattern                      `hybrisfs.registers.ignore_rules`       the highest rank
 ``z``   `SERVICE`     hash of its URL (8)          `hybrisfs.merge.kv_services`        one that is in use
 ``b``   `CONTAINER`   name                         `hybrisfs.registers.entries`        one that is there
 ``j``   `ENTRY`       space (8), key               `hybrisfs.registers.entries`        all, one first
@@ -57,6 +58,7 @@ __all__ = [
     "EPOCH",
     "EVIDENCE",
     "ID",
+    "IGNORE_RULE",
     "KINDS",
     "KIT",
     "LABEL",
@@ -216,13 +218,15 @@ KIT: Final = Kind("y", "recovery kit", _DEVICE, traits=Trait.MEMBERS | Trait.IN_
 EPOCH: Final = Kind("e", "epoch", EPOCH_SIZE, traits=Trait.IN_KITS)
 CLOUD: Final = Kind("s", "cloud", _ONE_BYTE, traits=Trait.CLOUDS | Trait.IN_KITS)
 REDUNDANCY: Final = Kind("r", "redundancy", traits=Trait.CLOUDS | Trait.IN_KITS)
+IGNORE_RULE: Final = Kind("u", "ignore rule", more=True)
 SERVICE: Final = Kind("z", "key-value service", _URL_HASH_SIZE)
 CONTAINER: Final = Kind("b", "container", more=True)
 ENTRY: Final = Kind("j", "entry of a key", _SPACE_SIZE, more=True)
 
 KINDS: Final = (
     PLACE, ATTRIBUTES, CONTENT, PACK, REWRITTEN, ASSIGNMENT, LABEL, MEMBER, ADMISSION, VOTE, ROLE, EVIDENCE,
-    PROPOSAL, BALLOT, SIGNED_KIT, KIT, EPOCH, CLOUD, REDUNDANCY, SERVICE, CONTAINER, ENTRY,
+    PROPOSAL, BALLOT, SIGNED_KIT, KIT, EPOCH, CLOUD, REDUNDANCY, IGNORE_RULE, SERVICE, CONTAINER,
+    ENTRY,
 )  # fmt: skip
 """All of them. Facets of nodes stand in the order in which the state hash takes them."""
 _BY_LETTER: Final = {int(kind): kind for kind in KINDS}

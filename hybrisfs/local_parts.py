@@ -53,4 +53,5 @@ def open_local_parts(
         tx.chunks.dropped.listen(forget_lost)
         sharing = Sharing(tx, fs, ring, signals, deletion_share, awaited_log, upcoming)
     fs.changes.begun.listen(signals.changes_made)
+    fs.ignored.unread.listen(signals.content_wanted)
     return LocalParts(ring, signals, fs, sharing, Committer(fs, signals))

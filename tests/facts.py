@@ -27,6 +27,7 @@ _VOLUME: Final[Mapping[str, Any]] = {
     "pending_files": 0,
     "pending_bytes": 0,
     "machines_only": {"files": 0, "bytes": 0, "devices": []},
+    "ignored": {"rules": [], "files": 0, "bytes": 0},
     "removed": False,
     "reader": False,
     "folders": None,

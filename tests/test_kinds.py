@@ -22,6 +22,7 @@ from hybrisfs.merge.kv_services import service_key
 from hybrisfs.recovery.record import kit_key, signed_kit_key
 from hybrisfs.registers.ballots import ballot_key, proposal_key
 from hybrisfs.registers.entries import container_key, entry_key, space_of
+from hybrisfs.registers.ignore_rules import rule_key
 from hybrisfs.registers.labels import label_key
 from hybrisfs.registers.tree import (
     assignment_key,
@@ -55,6 +56,7 @@ BUILT: dict[Kind, Callable[[], bytes]] = {
     kinds.EPOCH: lambda: epoch_key(b"next"),
     kinds.CLOUD: lambda: cloud_key(7),
     kinds.REDUNDANCY: lambda: REDUNDANCY_KEY,
+    kinds.IGNORE_RULE: lambda: rule_key("*.o"),
     kinds.SERVICE: lambda: service_key("etcd://db"),
     kinds.CONTAINER: lambda: container_key("box"),
     kinds.ENTRY: lambda: entry_key(space_of("box"), b"key"),
@@ -67,7 +69,7 @@ def test_every_kind_has_a_letter_and_a_rule() -> None:
 
 
 def test_the_letters_are_those_of_volumes_written_before() -> None:
-    assert bytes(KINDS) == b"packwglmixofdvqyesrzbj"
+    assert bytes(KINDS) == b"packwglmixofdvqyesruzbj"
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.noun)

@@ -15,6 +15,7 @@ const STATES = {
   uploading: ["busy", "on its way", "On the way to the clouds; safe on this machine"],
   local: ["wary", "only here", "Only on this machine: it is open in a program, or too few clouds work"],
   conflict: ["wary", "conflict", "Changed in two places at once"],
+  ignored: ["quiet", "ignored", "Only on this machine, by an ignore rule"],
 };
 const EVERY = 5000; // milliseconds
 

@@ -154,10 +154,11 @@ function elsewhere(volume) {
 }
 
 function kept(volume) {
-  const { f, clouds: all, verdict } = volume;
+  const { f, clouds: all, ignored, verdict } = volume;
   const loss = f === 1 ? "any one of them" : `any ${f} of them`;
   const promise = f ? ` You would lose nothing if ${loss} vanished.` : "";
-  return `Everything is on ${verdict.needed} of your ${all.length} clouds.${promise}`;
+  const what = ignored.files ? "Everything but what ignore rules keep here" : "Everything";
+  return `${what} is on ${verdict.needed} of your ${all.length} clouds.${promise}`;
 }
 
 const though = (volume) =>

@@ -189,7 +189,7 @@ class Entry(Record):
     modified: float
     """In seconds since the epoch."""
     state: str | None
-    """Where the content of a file is: see `tree.residency`."""
+    """Where the content of a file is: see `tree.residency`. Of a folder only whether it is ignored."""
     pinned: str
     """Whether it is pinned, and why: see `tree.pins`."""
     conflict: str | None

@@ -10,6 +10,7 @@ from msgspec import Meta
 from hybrisfs.api.clouds import CloudStatus
 from hybrisfs.api.copies import FolderCopies
 from hybrisfs.api.devices import Accused, Device
+from hybrisfs.api.ignoring import Ignored
 from hybrisfs.api.mirrors import Mirror
 from hybrisfs.api.request import LongRequest, Message, Moved, Record, Request, Seconds, Text, Waiting
 from hybrisfs.api.traffic import Transfers
@@ -143,6 +144,8 @@ class VolumeStatus(Record, kw_only=True):
     pending_bytes: int
     """How many bytes the clouds lack."""
     machines_only: MachinesOnly
+    ignored: Ignored
+    """Nothing of that is pending, nor on a cloud."""
     removed: bool
     """This device belongs to the volume no longer."""
     reader: bool
@@ -191,6 +194,7 @@ class UnusableVolume(Record, kw_only=True):
     pending_files: None = None
     pending_bytes: None = None
     machines_only: None = None
+    ignored: None = None
     removed: Literal[False] = False
     reader: Literal[False] = False
     folders: None = None
@@ -263,10 +267,11 @@ class Synced(Record):
 
     name: str
     done: bool
-    """Everything is on the clouds."""
+    """Everything is on the clouds but what is ignored."""
     pending_files: int
     pending_bytes: int
     machines_only: MachinesOnly
+    ignored: Ignored
     clouds: list[CloudStatus]
 
 

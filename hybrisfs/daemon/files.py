@@ -1,4 +1,4 @@
-"""The daemon's commands on files and folders: pins, copies, labels, parcels, versions, decisions."""
+"""The daemon's commands on files and folders: pins, copies, labels, ignore rules, parcels, versions."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from hybrisfs.api import copies, decisions, parcels, versions
 from hybrisfs.api import files as files
 from hybrisfs.api.files import FilePart, FileReadRequest, FolderListRequest, FolderPage
+from hybrisfs.api.ignoring import IgnoreAddRequest, IgnoreListRequest, IgnoreRemoveRequest, IgnoreRules
 from hybrisfs.api.request import Handler, Moved, Named, extended
 from hybrisfs.daemon.interfaces import ContentControl, LabelControl, OpenVolume
 from hybrisfs.daemon.slots import Slots
@@ -22,6 +23,7 @@ __all__ = [
     "ContentCommands",
     "CopiesCommands",
     "DecisionCommands",
+    "IgnoreCommands",
     "LabelCommands",
     "ParcelCommands",
     "VersionCommands",
@@ -292,6 +294,43 @@ class LabelCommands:
                 for path in slot.open().labels.find(asked.label)
             ],
         )
+
+
+# -- the daemon's commands on ignore rules --------------------------------------------------------------
+
+
+_MOST_IGNORED: Final = 1000  # paths in one answer
+_FEW_IGNORED: Final = 20
+
+
+class IgnoreCommands:
+    """Passes on what is asked of the volume with a name, or of the only one."""
+
+    def __init__(self, slots: Slots) -> None:
+        self._slots = slots
+        self.commands: dict[str, Handler] = dict(
+            [
+                IgnoreListRequest.answered_by(self._list),
+                IgnoreAddRequest.answered_by(self._add),
+                IgnoreRemoveRequest.answered_by(self._remove),
+            ]
+        )
+
+    def _list(self, asked: IgnoreListRequest) -> IgnoreRules:
+        limit = _FEW_IGNORED if asked.limit is None else asked.limit
+        if not 0 <= limit <= _MOST_IGNORED:
+            raise UsageError(f"limit is a number up to {_MOST_IGNORED}")
+        return self._slots.get(asked.name).open().ignoring.list(limit)
+
+    def _add(self, asked: IgnoreAddRequest) -> IgnoreRules:
+        ignoring = self._slots.get(asked.name).open().ignoring
+        ignoring.add(asked.patterns)
+        return ignoring.list(0)
+
+    def _remove(self, asked: IgnoreRemoveRequest) -> IgnoreRules:
+        ignoring = self._slots.get(asked.name).open().ignoring
+        ignoring.remove(asked.patterns)
+        return ignoring.list(0)
 
 
 # -- the daemon's commands on what files and folders were before ----------------------------------------

@@ -20,6 +20,7 @@ from hybrisfs.api.devices import (
     Proof,
     RemovedDevice,
 )
+from hybrisfs.api.ignoring import IgnoreRules
 from hybrisfs.api.key_value import Place
 from hybrisfs.api.maintenance import Check, Dropped, Kit, MadeKit, Recovered, RemovedKit, Repair, Scrub
 from hybrisfs.api.mirrors import Imported, Mirror
@@ -44,6 +45,7 @@ __all__ = [
     "ContentControl",
     "KeyValueControl",
     "CopiesControl",
+    "IgnoreControl",
     "LabelControl",
     "MaintenanceControl",
     "MirrorControl",
@@ -108,6 +110,14 @@ class LabelControl(Protocol):
     def remove(self, path: PurePath, words: Sequence[str]) -> list[str]: ...
     def counts(self) -> Mapping[str, int]: ...
     def find(self, word: str) -> list[PurePath]: ...
+
+
+class IgnoreControl(Protocol):
+    """Ignore rules of a volume. Patterns that are none raise UsageError."""
+
+    def list(self, limit: int) -> IgnoreRules: ...
+    def add(self, patterns: Sequence[str]) -> None: ...
+    def remove(self, patterns: Sequence[str]) -> None: ...
 
 
 class SettingsControl(Protocol):
@@ -326,6 +336,8 @@ class OpenVolume(Protocol):
     def copies(self) -> CopiesControl: ...
     @property
     def labels(self) -> LabelControl: ...
+    @property
+    def ignoring(self) -> IgnoreControl: ...
     @property
     def browsing(self) -> Browsing: ...
     @property

@@ -153,12 +153,13 @@ class LeavingCommands:
         be kept."""
         done, why = self._sync(volume, asked, tell)
         containers = _containers_here(volume)
-        if done and not containers:
-            return _Lost()
         now = volume.status(look=False)
+        ignored = now.ignored
+        if done and not (containers or ignored.files):
+            return _Lost()
         lost = _Lost(
-            now.pending_files + now.machines_only.files,
-            now.pending_bytes + now.machines_only.bytes,
+            now.pending_files + now.machines_only.files + ignored.files,
+            now.pending_bytes + now.machines_only.bytes + ignored.bytes,
             containers,
         )
         if asked.force:
@@ -173,10 +174,12 @@ class LeavingCommands:
             )
         brings = f"hybrisfs sync {slot.name} --wait brings changes to the clouds."
         ways = [] if done else ["Copy what you need elsewhere." if now.removed else brings]
+        if ignored.files:
+            ways += ["Copy what you need of what hybrisfs ignore list shows."]
         ways += ["hybrisfs kv migrate moves containers to the clouds."] if containers else []
         raise HybrisError(
             f"{slot.name} is not left, as {lost} would be lost",
-            why or "no cloud has that",
+            why or ("ignore rules keep that on this machine" if ignored.files else "no cloud has that"),
             " ".join([*ways, "With --force it is left all the same."]),
         )
 

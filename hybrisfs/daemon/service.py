@@ -50,6 +50,7 @@ from hybrisfs.daemon.files import (
     ContentCommands,
     CopiesCommands,
     DecisionCommands,
+    IgnoreCommands,
     LabelCommands,
     ParcelCommands,
     VersionCommands,
@@ -108,6 +109,7 @@ class Daemon:
             **ContentCommands(self._slots).commands,
             **CopiesCommands(self._slots).commands,
             **LabelCommands(self._slots).commands,
+            **IgnoreCommands(self._slots).commands,
             **ParcelCommands(self._slots).commands,
             **KeyValueCommands(self._slots).commands,
             **CloudCommands(self._slots).commands,
@@ -311,6 +313,7 @@ class Daemon:
             status.pending_files,
             status.pending_bytes,
             status.machines_only,
+            status.ignored,
             status.clouds,
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from msgspec import Struct, field
@@ -147,6 +147,7 @@ class Observer(Struct):
     _devices: dict[str, str] | None = None
     _pending_since: float | None = None
     _conflicts: int = 0
+    _rules: Mapping[str, str | None] | None = None
 
     def remember(self, events: Iterable[Event]) -> None:
         """Take trouble that was going on when the last daemon ended for known; *events* in their order."""
@@ -162,6 +163,7 @@ class Observer(Struct):
             *self._troubled(facts, now),
             *self._more_conflicts(facts),
             *self._members(facts),
+            *self._ignore_rules(facts),
             *self._safe(facts, now),
         ]
 
@@ -201,6 +203,22 @@ class Observer(Struct):
             yield Happening("news", f"member/{device}", f"{devices[device]} belongs to the volume now")
         for device in before.keys() - devices.keys():
             yield Happening("news", f"member/{device}", f"{before[device]} belongs to the volume no longer")
+
+    def _ignore_rules(self, facts: Facts) -> Iterable[Happening]:
+        """A rule decides for all machines what is not saved, whichever added it."""
+        if isinstance(facts, UnusableVolume):
+            return
+        rules = {one.pattern: one.by for one in facts.ignored.rules}
+        before, self._rules = self._rules, rules
+        if before is None:
+            return
+        for pattern in sorted(rules.keys() - before.keys()):
+            whose = f", by a rule of {shown(rules[pattern] or 'a machine')}"
+            text = f"new files that match {shown(pattern)} stay on the machine that makes them{whose}"
+            yield Happening("news", f"ignore/{pattern}", text)
+        for pattern in sorted(before.keys() - rules.keys()):
+            text = f"files that match {shown(pattern)} are synced: the ignore rule is gone"
+            yield Happening("news", f"ignore/{pattern}", text)
 
     def _safe(self, facts: Facts, now: float) -> Iterable[Happening]:
         if isinstance(facts, UnusableVolume):
@@ -245,7 +263,8 @@ def summary(facts: Facts) -> dict[str, Any]:
         some = "1 file is" if files == 1 else f"{files} files are" if files else "changes are"
         state, text = "busy", f"{some} on your machines only, and on no cloud yet"
     else:
-        state, text = "ok", "everything is safe on the clouds"
+        but = " but what ignore rules keep here" if facts.ignored and facts.ignored.files else ""
+        state, text = "ok", f"everything is safe on the clouds{but}"
     return {
         "name": facts.name,
         "state": state,

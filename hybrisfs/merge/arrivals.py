@@ -10,6 +10,7 @@ import logging
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from types import MappingProxyType
 from typing import Final
 
@@ -19,6 +20,7 @@ from hybrisfs.kinds import (
     CONTENT,
     EPOCH,
     ID,
+    IGNORE_RULE,
     MEMBER,
     NODE,
     PACK,
@@ -73,7 +75,7 @@ _KIN: Final = having(Trait.KIN)
 _CLOUDS: Final = having(Trait.CLOUDS)
 _OF_MEMBERS: Final = having(Trait.MEMBERS)
 _OF_KEYS: Final = _OF_MEMBERS | {EPOCH}  # the devices that have keys of epochs follow from these
-_TAKEN_UP: Final = _OF_KEYS | _CLOUDS
+_TAKEN_UP: Final = _OF_KEYS | _CLOUDS | {IGNORE_RULE}
 
 
 class Arrivals:
@@ -257,6 +259,7 @@ class Arrivals:
         self._only.clear()
         changes, self._changes = self._changes, []
         changes += build_view(tx, self._fs, tx.registers, LogOrigins(tx))
+        self._fs.ignored.look_for_files(tx)
         self._losses.came_above(tx, 0)
         return changes
 
@@ -268,6 +271,8 @@ class Arrivals:
         self._write(tx)
         if not kinds.isdisjoint(_CLOUDS):
             self.clouds_changed()
+        if IGNORE_RULE in kinds:
+            self._fs.ignored.rules_changed(tx)
         if not kinds.isdisjoint(_OF_MEMBERS):
             tx.members.words_changed()
             for key in (key for key in keys if key[0] == SIGNED_KIT):
@@ -431,7 +436,13 @@ class Arrivals:
     def _is_edited(self, nodes: set[bytes]) -> bool:
         """Whether some of these have places or contents here that are not signed yet."""
         if self._edited is None:
-            self._edited = {key[NODE] for key in self._fs.changes.unsigned if key[0] in (PLACE, CONTENT)}
+            # What is aside has no other device heard of.
+            changes = self._fs.changes
+            self._edited = {
+                key[NODE]
+                for key in chain(changes.held, (one[0] for one in changes.spans()))
+                if key[0] in (PLACE, CONTENT)
+            }
         return not self._edited.isdisjoint(nodes)
 
     def _make_way(self, tx: Transaction, writes: Sequence[Write]) -> None:

@@ -54,6 +54,7 @@ from hybrisfs.kinds import (
     EPOCH,
     EVIDENCE,
     ID,
+    IGNORE_RULE,
     KIT,
     LABEL,
     MEMBER,
@@ -81,6 +82,7 @@ from hybrisfs.members.roles import NOWHERE, Grounds, Role, RoleRecord, check_ass
 from hybrisfs.merge.cloud_records import CloudRecord, RedundancyRecord
 from hybrisfs.merge.kv_services import ServiceRecord
 from hybrisfs.registers.entries import check_container_record, check_entry
+from hybrisfs.registers.ignore_rules import check_rule
 from hybrisfs.registers.labels import check_label
 from hybrisfs.registers.node_id import FIRST_OF_KINDS, ROOT_ID, can_be, kind_of
 from hybrisfs.registers.tree import (
@@ -244,6 +246,7 @@ RULES: Final[Mapping[Kind, Rule]] = {
     EPOCH: Rule(lambda _, value: check_grant(value)),
     CLOUD: Rule(lambda _, value: CloudRecord.decode(value)),
     REDUNDANCY: Rule(lambda _, value: RedundancyRecord.decode(value)),
+    IGNORE_RULE: Rule(check_rule),
     SERVICE: Rule(lambda key, value: ServiceRecord.decode(key, value)),
     CONTAINER: Rule(check_container_record),
     ENTRY: Rule(check_entry),

@@ -145,7 +145,8 @@ class Pinner:
         self._decide()
         with self._fs.state.transaction() as tx:
             self._stale = self._fs.is_uncommitted(tx)
-            if not self._fs.pins:
+            rules = list(self._fs.ignored.unread_files)
+            if not (self._fs.pins or rules):
                 self.kept = Measure(0, 0, 0)
                 self._looked_since(begun)
                 return []
@@ -155,6 +156,9 @@ class Pinner:
             tree = Subtree(snapshot, roots)
             self.kept = tree.measure()
             missing, unlisted = tree.missing(), tree.unlisted()
+            if rules:
+                wanted_rules = Subtree(snapshot, rules, "rules")
+                missing, unlisted = wanted_rules.missing() + missing, wanted_rules.unlisted() + unlisted
         self._looked_since(begun)
         with self._guard:
             self._room_left = self.most - (self.kept.bytes - self.kept.missing)
@@ -217,7 +221,8 @@ class Pinner:
         if not self._signals.brisk or now < self._may_commit_at:
             return
         with self._fs.state.transaction() as tx:
-            if not (self._fs.pins or self._copies.is_busy) or not self._fs.is_uncommitted(tx):
+            wanted = self._fs.pins or self._copies.is_busy or self._fs.ignored.unread_files
+            if not wanted or not self._fs.is_uncommitted(tx):
                 return
         self._may_commit_at = now + self._limits.commit_every
         try:

@@ -252,6 +252,11 @@ class PlaceTable:
         ).fetchone()
         return Holder(row[0], row[1], ShownPlace(parent, name, row[2])) if row else None
 
+    def is_any_called(self, name: bytes) -> bool:
+        """Whether something in any directory is shown under a name; looks at all names."""
+        query = "SELECT 1 FROM place WHERE name = ? LIMIT 1"
+        return self._db.execute(query, (name,)).fetchone() is not None
+
     def is_taken(self, parent: int, name: bytes) -> bool:
         """Whether something is shown under a name."""
         return self.find(parent, name) is not None

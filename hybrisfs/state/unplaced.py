@@ -32,6 +32,7 @@ __all__ = [
     "remove_unnamed_segments",
     "shown_in_segment",
     "staged_bytes",
+    "staged_bytes_of",
     "staged_ranges",
     "unplaced_content",
     "unproven",
@@ -99,6 +100,12 @@ def staged_bytes(db: Reader) -> int:
     """How many bytes in segments have not been cut into chunks yet."""
     (size,) = db.execute("SELECT total(length) FROM extent WHERE segment > 0").fetchone()
     return int(size)
+
+
+def staged_bytes_of(db: RowWriter, inos: Iterable[int]) -> int:
+    """How many of them files with these numbers have."""
+    query = "SELECT total(length) FROM extent WHERE segment > 0 AND ino IN (VALUES {})"
+    return sum(int(size) for (size,) in select_many(db, query, [(ino,) for ino in inos]))
 
 
 def pending_after(db: Reader, number: int, limit: int) -> list[PendingRow]:
@@ -314,6 +321,11 @@ class PendingTable:
             f"SELECT count(DISTINCT ino) FROM pending p WHERE ino > 0 AND NOT {_IS_HELD}"
         ).fetchone()
         return int(count)
+
+    def signed_nodes(self) -> set[int]:
+        """The inodes whose changes an update holds that the clouds are to get."""
+        rows = self._db.execute("SELECT DISTINCT ino FROM pending WHERE ino > 0 AND clock IS NOT NULL")
+        return {ino for (ino,) in rows}
 
     def is_node_pending(self, node: bytes) -> bool:
         """Whether the clouds are to get a register that says something of a node."""

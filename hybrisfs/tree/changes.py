@@ -7,6 +7,9 @@ cut; a key that is marked again before the cut is signed stays for the next one.
 Some keys are *held* (`hybrisfs.merge.losses`): the view keeps on showing what others have taken away, until a
 person decides. To the view such a key is unsigned like any other. But no cut takes it, unless something here
 changes it, which means that it is wanted.
+
+Some nodes are *aside* (`hybrisfs.tree.ignored`): they stay on this device. Their keys are unsigned, too, and
+no cut takes them. What a program writes to such a node changes nothing of that, but a new name may.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
+from hybrisfs.kinds import PLACE
 from hybrisfs.state.redo import PendingRows
 from hybrisfs.state.state import Transaction
 from hybrisfs.topic import Topic
@@ -38,8 +42,11 @@ class Changes:
         self.held = tx.held.keys_held() & self.unsigned.keys()
         # Of keys marked more than once: no change of theirs is older. Of those that were marked when the
         # daemon ended, only the latest change is known: they are taken for one.
-        own = self.unsigned.keys() - self.held
-        self._first = dict.fromkeys(own, min((self.unsigned[key][1] for key in own), default=0))
+        # Those that cuts may take, in the order in which they were first marked.
+        self._queue = {key: None for key in self.unsigned if key not in self.held}
+        oldest = min((self.unsigned[key][1] for key in self._queue), default=0)
+        self._first = dict.fromkeys(self._queue, oldest)
+        self.aside: set[int] = set()
         self._withdrawn: list[tuple[int, int]] = []  # spans of dropped changes; they rise and do not overlap
         self._unflushed: dict[bytes, tuple[int, int]] = {}
         self._recorded: dict[bytes, tuple[int, int]] = {}  # unflushed, too, but in records
@@ -50,16 +57,19 @@ class Changes:
     def mark(self, key: bytes, ino: int) -> None:
         """The register *key* of node *ino* has a new value."""
         self.seq += 1
-        if not self._announced:
-            self.announce()
         self.marked(ino)
         before = self.unsigned.get(key)
-        if key in self.held:
-            self._let_go(key)
-            del self.unsigned[key]  # `oldest` rests on the order
-        elif before is not None:
-            self._first.setdefault(key, before[1])
         self.unsigned[key] = self._unflushed[key] = (ino, self.seq)
+        if before is not None and key in self._queue:
+            self._first.setdefault(key, before[1])
+        elif before is not None and before[0] in self.aside and key[0] != PLACE:
+            return  # the node stays on this device, whatever is written to it
+        else:
+            self._queue[key] = None
+            if key in self.held:
+                self._let_go(key)
+        if not self._announced:
+            self.announce()
 
     def hold(self, key: bytes, ino: int) -> None:
         """Let the view keep what it shows of the register *key* of node *ino*, which is not unsigned."""
@@ -101,7 +111,8 @@ class Changes:
         entry = self.unsigned.pop(key, None)
         if key in self.held:
             self._let_go(key)
-        elif entry is not None:
+        elif entry is not None and key in self._queue:
+            del self._queue[key]
             self._withdraw(self._first.pop(key, entry[1]))
         self._unflushed.pop(key, None)
         self._recorded.pop(key, None)
@@ -126,35 +137,49 @@ class Changes:
 
     def spans(self) -> Iterator[tuple[bytes, int, int, int]]:
         """Each unsigned key with its node and the numbers of its first and its latest unsigned change, but
-        for those that are held.
+        for those that are held, or whose nodes are aside.
 
         The first may be too low: a change made while the last cut was being signed counts from that cut on.
         """
-        first, held = self._first, self.held
-        for key, (ino, seq) in self.unsigned.items():
-            if key not in held:
-                yield key, ino, first.get(key, seq), seq
+        return map(self._span, self._queue)
+
+    def _span(self, key: bytes) -> tuple[bytes, int, int, int]:
+        ino, seq = self.unsigned[key]
+        return key, ino, self._first.get(key, seq), seq
+
+    @property
+    def waiting(self) -> int:
+        """How many `spans` there are."""
+        return len(self._queue)
 
     def oldest(self, count: int) -> tuple[list[tuple[bytes, int, int, int]], int]:
         """The `spans` of the nodes of about the *count* oldest keys, and a number: all changes of other nodes
         come after it."""
-        first, held = self._first, self.held
-        items = iter(self.unsigned.items())
-        found = [
-            (key, ino, first.get(key, seq), seq)
-            for key, (ino, seq) in islice(items, count)
-            if key not in held
-        ]
+        keys = iter(self._queue)
+        found = list(map(self._span, islice(keys, count)))
         # Keys are in the order in which they were first marked, and no change of one came before that. One
         # that was marked once only tells when that was.
-        reach = max((begun for key, _, begun, _ in found if key not in first), default=0)
+        reach = max((begun for key, _, begun, _ in found if key not in self._first), default=0)
         nodes = {ino for _, ino, _, _ in found}
-        found += [
-            (key, ino, first.get(key, seq), seq)
-            for key, (ino, seq) in items
-            if ino in nodes and key not in held
-        ]
+        found += [span for span in map(self._span, keys) if span[1] in nodes]
         return found, reach
+
+    # -- nodes that stay on this device ----------------------------------------------------------
+
+    def set_aside(self, ino: int, keys: Iterable[bytes]) -> None:
+        """Let no cut take a node, of which *keys* are the `spans`, and which no update names."""
+        self.aside.add(ino)
+        for key in keys:
+            del self._queue[key]
+            self._first.pop(key, None)
+        self._announced = bool(self._queue)
+
+    def take_back(self, ino: int, keys: Iterable[bytes]) -> None:
+        """Let cuts take a node that was aside; *keys*: its registers."""
+        self.aside.discard(ino)
+        for key in keys:
+            if key in self.unsigned:
+                self.mark(key, ino)
 
     def begin_cut(self, keys: set[bytes], reach: int) -> None:
         """The values of *keys* have been taken and are about to be signed; `begun` says so of the next.
@@ -173,7 +198,7 @@ class Changes:
         for key, seq in keys.items():
             current = self.unsigned.get(key)
             if current is not None and current[1] == seq:
-                del self.unsigned[key]
+                del self.unsigned[key], self._queue[key]
                 self._first.pop(key, None)
             elif current is not None:
                 self._first[key] = seq + 1  # marked again since, first at an unknown time
@@ -222,9 +247,11 @@ class Changes:
         return any(first <= seq for _, _, first, _ in self.spans())
 
     def pending_nodes(self, tx: Transaction) -> int:
-        """How many nodes have changes that the clouds lack."""
+        """How many nodes have changes that the clouds are to get."""
         self.flush(tx)
-        return tx.pending.count_nodes()
+        if not self.aside:
+            return tx.pending.count_nodes()
+        return len(tx.pending.signed_nodes() | {ino for _, ino, _, _ in self.spans() if ino})
 
 
 def _rows(marked: Mapping[bytes, tuple[int, int]]) -> PendingRows:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Final
 
 from msgspec import Struct
@@ -17,9 +18,9 @@ from msgspec import Struct
 from hybrisfs.errors import failure
 from hybrisfs.registers.tree import MAX_FILE_SIZE, Content, Run, attr_key, content_key, decode_runs
 from hybrisfs.state.chunk_states import MAX_CHUNK, ChunkRef
-from hybrisfs.state.extents import ZEROS, Piece
+from hybrisfs.state.extents import ZEROS, ExtentMap, Piece
 from hybrisfs.state.file_chunks import BaseRow, Part, RecentParts
-from hybrisfs.state.journal import Journal
+from hybrisfs.state.journal import Journal, JournalFullError
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.changes import Changes
 from hybrisfs.tree.inodes import Inode, InodeTable, Intent
@@ -30,6 +31,8 @@ __all__ = ["BLOCK", "FileBytes", "Missing", "NoListError", "ReceivedContent"]
 BLOCK: Final = 4096
 """The unit of disk space that programs see."""
 
+_WINDOW: Final = 256 << 10  # bytes of a file in which there are ...
+_MOST_PIECES: Final = 32  # ... no more extents, when it is aside
 _FALLOC_KEEP_SIZE: Final = 0x01
 _FALLOC_PUNCH_HOLE: Final = 0x02
 _FALLOC_ZERO_RANGE: Final = 0x10
@@ -148,10 +151,27 @@ class FileBytes:
             segment, position = self._journal.append(data)
             extents.write(offset, end, segment, position)
             self._inodes.touch_extents(inode)
+            if inode.ino in self._changes.aside:
+                self._gather(extents, offset)
         if end > inode.size:
             self.resize(inode, end)
         self._changed(inode)
         return length
+
+    def _gather(self, extents: ExtentMap, offset: int) -> None:
+        """Make one extent of those around *offset* when they are many. Those of other files become chunks; of
+        a file that is aside there would be one for each write, for ever."""
+        start = offset - offset % _WINDOW
+        pieces = extents.pieces(start, start + _WINDOW)
+        if len(pieces) <= _MOST_PIECES:
+            return
+        for run in _staged_runs(pieces):
+            data = b"".join(map(self.read_staged, run))
+            try:
+                segment, position = self._journal.append(data)
+            except JournalFullError:
+                return
+            extents.write(run[0].start, run[-1].end, segment, position)
 
     def truncate(self, tx: Transaction, inode: Inode, size: int) -> None:
         if size > MAX_FILE_SIZE:
@@ -268,6 +288,13 @@ class FileBytes:
                     yield max(row.offset, piece.start), min(row.offset + row.length, piece.end)
             elif piece.segment != ZEROS:
                 yield piece.start, piece.end
+
+
+def _staged_runs(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+    """The pieces that lie in segments, as runs of adjacent ones."""
+    for is_staged, run in groupby(pieces, lambda piece: piece.segment not in (None, ZEROS)):
+        if is_staged:
+            yield list(run)
 
 
 # -- contents that other devices made: the bytes of a file whose content register they wrote ------------

@@ -30,9 +30,11 @@ from hybrisfs.tree.borders import Borders
 from hybrisfs.tree.changes import Changes
 from hybrisfs.tree.content import FileBytes, Missing, ReceivedContent
 from hybrisfs.tree.facets import Facets, Labels
+from hybrisfs.tree.ignored import Ignored
 from hybrisfs.tree.inodes import Inode, InodeTable
 from hybrisfs.tree.names import Names
 from hybrisfs.tree.pins import Pins
+from hybrisfs.tree.rule_files import RuleFiles
 from hybrisfs.tree.unseen import Change, Unseen
 from sync.codec import Buffer
 
@@ -89,11 +91,15 @@ class FileSystem:
         self.attributes = Attributes(self.inodes, self.changes, self.labels)
         self.names = Names(state.environment, self.inodes, self.changes, self.borders)
         self.names.nameless.listen(self._unlinked)
+        rule_files = RuleFiles(self.inodes, self.content, self.received)
+        self.ignored = Ignored(tx, self.inodes, self.changes, self.facets, rule_files)
+        self.names.moved.listen(self.ignored.moved)
         self.pins = Pins(tx, self.inodes)
         self.unseen = Unseen(state.environment)
         self.shown = Topic[[Sequence[Change]]]()
         """The view has changed otherwise than through the mount. Called with locks held, so that listeners
         only take note."""
+        self.shown.listen(self.ignored.shown)
         self.read_only = False
         """Whether nothing may be changed here: what other devices change still is."""
         self.is_full = True
@@ -221,6 +227,7 @@ class FileSystem:
 
     def _unlinked(self, tx: Transaction, inode: Inode) -> None:
         """The node has lost its last name; it goes when no program has it open or is about to open it."""
+        self.ignored.nameless(tx, inode)
         if inode.is_file:
             self.total_files -= 1
         if inode.handles:

@@ -37,6 +37,7 @@ __all__ = [
 ]
 
 LEAST_PATIENCE: Final = 1.0
+_NAMED: Final = 1  # as a stamp: an update names the node, whichever it is
 _row_of = attrgetter(*NODE_COLUMNS.split(", "))  # the fields are named like the columns
 _BLOCK: Final = 512
 NOTHING: Final = -1
@@ -124,6 +125,10 @@ class Inode:
     def row(self) -> NodeRow:
         row: NodeRow = _row_of(self)
         return row
+
+    def keep_synced(self) -> None:
+        """No ignore rule keeps the node on this device: it is to be named by an update, as if one had."""
+        self.attr_stamp = self.attr_stamp or _NAMED
 
     @property
     def is_directory(self) -> bool:

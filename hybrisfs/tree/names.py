@@ -38,6 +38,8 @@ class Names:
         self._changes = changes
         self.nameless = Topic[[Transaction, Inode]]()
         """A node has lost its last name."""
+        self.moved = Topic[[Inode]]()
+        """A program has given a node another name."""
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -252,8 +254,10 @@ class Names:
         replaced = number = None
         if target is not None:
             self._inodes.rely_on(tx, moved)
-            replaced = place_key(self.inode(tx, target[0]).id, target[1])
-            number = self._remove(tx, new_dir, new_name, self.inode(tx, target[0]), target)
+            former = self.inode(tx, target[0])
+            _stand_for(moved, former)
+            replaced = place_key(former.id, target[1])
+            number = self._remove(tx, new_dir, new_name, former, target)
         source = self._about_to_move(tx, moved, source)
         tx.places.remove_name(old_dir.ino, name)
         self._changed_entries(tx, old_dir, name, -1 if moved.is_directory else 0)
@@ -277,6 +281,8 @@ class Names:
         left, right = self.inode(tx, first[0]), self.inode(tx, second[0])
         self._require_outside(tx, left, two_dir.ino)
         self._require_outside(tx, right, one_dir.ino)
+        _stand_for(left, right)
+        _stand_for(right, left)
         first, second = self._about_to_move(tx, left, first), self._about_to_move(tx, right, second)
         numbers = tx.places.remove_name(one_dir.ino, one), tx.places.remove_name(two_dir.ino, two)
         self._changed_entries(tx, one_dir, one, -1 if left.is_directory else 0)
@@ -297,6 +303,7 @@ class Names:
         # What stands under a new name must not be published without its bytes.
         inode.forced = True
         self._inodes.touch(inode)
+        self.moved(inode)
 
     def _require_replaceable(self, tx: Transaction, moved: Inode, target: Inode) -> None:
         if target.is_directory:
@@ -313,6 +320,13 @@ class Names:
         """A directory may not move into itself."""
         if moved.is_directory and moved.ino in (directory, *tx.places.above(directory)):
             raise failure(errno.EINVAL)
+
+
+def _stand_for(inode: Inode, former: Inode) -> None:
+    """A node takes the place of another: if other devices know that one, they must not see it go and nothing
+    come."""
+    if former.attr_stamp:
+        inode.keep_synced()
 
 
 def _check_name(name: bytes) -> None:

@@ -1,7 +1,8 @@
 """Where the content of a file is: the extended attributes that programs read it from.
 
-`user.hybrisfs.state`, of regular files:
+`user.hybrisfs.state`, of regular files, and of folders that are ignored:
 
+ignored     an ignore rule keeps it on this device, and no cloud gets it (`hybrisfs.tree.ignored`);
 conflict    it is shown under a conflict name, or concurrent versions of it are shown beside it;
 local       something of it (bytes, attributes or a name) is not on the clouds, and nothing brings it there
             now: a program has it open for writing, or too few clouds can be reached;
@@ -48,6 +49,7 @@ PINNED_XATTR: Final = b"user.hybrisfs.pinned"
 class State(Enum):
     """Where the content of a file is, see above."""
 
+    IGNORED = "ignored"
     CONFLICT = "conflict"
     LOCAL = "local"
     UPLOADING = "uploading"
@@ -76,6 +78,8 @@ class Residency:
         """
         if name == STATE_XATTR and inode.is_file:
             return self.state(tx, inode).value.encode()
+        if name == STATE_XATTR and inode.is_directory and self._fs.ignored.covers(tx, inode):
+            return State.IGNORED.value.encode()
         if name == PINNED_XATTR and (inode.is_file or inode.is_directory):
             return self._fs.pins.standing(tx, inode).value.encode()
         if name in (STATE_XATTR, PINNED_XATTR):
@@ -90,6 +94,8 @@ class Residency:
     def state(self, tx: Transaction, inode: Inode) -> State:
         """The state of a regular file."""
         self._fs.flush(tx)
+        if self._fs.ignored.covers(tx, inode):
+            return State.IGNORED
         if self._is_in_conflict(tx, inode):
             return State.CONFLICT
         chunks = whereabouts(tx, inode.ino)

@@ -31,7 +31,7 @@ from hybrisfs.tree.content import Missing
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 from hybrisfs.tree.pins import Pinned
-from hybrisfs.tree.residency import Residency
+from hybrisfs.tree.residency import Residency, State
 from hybrisfs.volume.mounting import Mounting
 
 __all__ = ["Browsing", "Labelling", "Pinning"]
@@ -244,11 +244,16 @@ class Browsing:
             kind=_KINDS.get(stat.S_IFMT(inode.mode), "other"),
             size=inode.size,
             modified=inode.mtime / 1e9,
-            state=self._residency.state(tx, inode).value if inode.is_file else None,
+            state=self._state_of(tx, inode),
             pinned=self._fs.pins.standing(tx, inode).value,
             conflict=None if wanted is None else os.fsdecode(wanted),
             labels=self._fs.labels.of(tx, inode),
         )
+
+    def _state_of(self, tx: Transaction, inode: Inode) -> str | None:
+        if inode.is_file:
+            return self._residency.state(tx, inode).value
+        return State.IGNORED.value if self._fs.ignored.covers(tx, inode) else None
 
     def read(self, path: PurePath, offset: int, length: int) -> tuple[int, bytes]:
         """The size of a file, and a part of it, fetched from the clouds if need be."""

@@ -92,6 +92,7 @@ class Opened:
         self._fsck, self.mirrors = control.fsck, control.mirrors
         self.content, self.labels, self.browsing = control.content, control.labels, control.browsing
         self.copies, self._kept_copies = control.copies, reading.copies
+        self.ignoring = control.ignoring
         self.conflict_table, self.merging = control.conflicts, control.merging
         self.parcels, self._examiner = control.parcels, control.examiner
         self.settings.changed.listen(self._adopt)
@@ -121,8 +122,7 @@ class Opened:
         if self.fs.is_full:
             return 0
         changes, counts = self.fs.changes, self.sharing.signer.counting(tx)
-        unsigned = [(key, ino) for key, (ino, _) in changes.unsigned.items() if key not in changes.held]
-        return len({ino for key, ino in unsigned if is_withheld(tx, self.fs, counts, key, ino)})
+        return len({ino for key, ino, *_ in changes.spans() if is_withheld(tx, self.fs, counts, key, ino)})
 
     def accused(self) -> list[Accused]:
         """See `Trials.facts`."""

@@ -64,6 +64,7 @@ from hybrisfs.volume.copying import Copying
 from hybrisfs.volume.decisions import Conflicts, Unreadable
 from hybrisfs.volume.examiner import Examiner
 from hybrisfs.volume.files import Browsing, Labelling, Pinning
+from hybrisfs.volume.ignoring import Ignoring
 from hybrisfs.volume.merging import Merging
 from hybrisfs.volume.mirrors import Mirrors
 from hybrisfs.volume.mounting import Mounting
@@ -245,6 +246,7 @@ class Control(Struct, frozen=True):
     content: Pinning
     copies: Copying
     labels: Labelling
+    ignoring: Ignoring
     browsing: Browsing
     conflicts: Conflicts
     merging: Merging
@@ -274,6 +276,7 @@ def open_control(
         Pinning(fs, committer, reading.pinner, reading.room, ground.signals, mounting),
         Copying(fs, committer, reading.copies, ground.signals, mounting, clouds.copies),
         Labelling(fs, committer, mounting),
+        Ignoring(ground),
         browsing,
         conflicts,
         Merging(fs, conflicts, reading.fetcher, writing.uploads.wait_signed, reading.room.wait_for_room),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
@@ -29,15 +29,15 @@ def pending_files(volume: Opened, path: PurePath, limit: int) -> PendingFiles:
     many and much it is in all. Those that have waited longest come first. Raises HybrisError, OSError."""
     fs = volume.fs
 
-    def top(tx: Transaction) -> int:
+    def top(tx: Transaction) -> tuple[int, set[int]]:
         inode = fs.locate(tx, [os.fsencode(name) for name in path.parts])
         if inode is None:
             raise HybrisError(f"there is no {shown(str(path))} in {shown(volume.name)}")
-        return inode.ino
+        return inode.ino, fs.ignored.nodes
 
     found, total, size = list[tuple[WaitingNode, str | None]](), 0, 0
-    with fs.committed(top) as (ino, database):
-        for node, where in _below(database, ino):
+    with fs.committed(top) as ((ino, aside), database):
+        for node, where in _below(database, ino, aside):
             total, size = total + 1, size + node.size
             if len(found) < limit:
                 found.append((node, where))
@@ -55,10 +55,10 @@ def pending_files(volume: Opened, path: PurePath, limit: int) -> PendingFiles:
     return PendingFiles(volume.name, str(path), files, total, size)
 
 
-def _below(database: Reader, top: int) -> Iterator[tuple[WaitingNode, str | None]]:
-    """The waiting nodes at or below a folder, with their paths from the root on; None for one that has no
-    name any more, which is below the root only."""
-    for node in waiting_nodes(database):
+def _below(database: Reader, top: int, aside: Container[int]) -> Iterator[tuple[WaitingNode, str | None]]:
+    """The waiting nodes at or below a folder, but for those that stay here, with their paths from the root
+    on; None for one that has no name any more, which is below the root only."""
+    for node in (one for one in waiting_nodes(database) if one.ino not in aside):
         way = list(way_to_root(database, node.ino))
         ends = way[-1].folder if way else node.ino
         if ends != ROOT_INO:

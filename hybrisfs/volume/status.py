@@ -60,9 +60,10 @@ def volume_status(volume: Opened) -> VolumeStatus:
             k=volume.config.k,
             files=fs.total_files,
             bytes=fs.content.total_bytes,
-            pending_files=fs.changes.pending_nodes(tx) + len({*tx.chunks.deferred.values()} - {0}),
+            pending_files=fs.ignored.pending_nodes(tx) + len({*tx.chunks.deferred.values()} - {0}),
             pending_bytes=volume.uploads.pending_bytes(tx),
             machines_only=volume.uploads.machines_only(tx),
+            ignored=volume.ignoring.facts(tx),
             removed=removed,
             reader=fs.read_only,
             folders=next((one.folders for one in devices if one.this), None),
@@ -285,9 +286,14 @@ def _about_room(volume: Opened) -> list[str]:
         folder = shown(str(volume.fs.journal.directory.parent))
         return [f"the disk of {folder} is full: nothing can be written until it has room again"]
     if shortage is Shortage.CACHE:
+        more = f"hybrisfs volume set {quoted(volume.name)} --cache SIZE gives it more of the disk"
+        with volume.fs.state.transaction() as tx:
+            _, ignored = volume.fs.ignored.measure(tx)
+        if ignored > volume.fs.journal.budget // 2:
+            return [f"the cache is full, mostly of files that ignore rules keep on this machine: {more}"]
         return [
             "the cache is full of changes that no cloud has yet: nothing can be written until the clouds "
-            f"take them. hybrisfs volume set {quoted(volume.name)} --cache SIZE gives it more of the disk"
+            f"take them. {more}"
         ]
     return []
 

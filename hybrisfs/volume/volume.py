@@ -96,6 +96,8 @@ class Volume(Opened):
             progress(done, total)
 
         done = self.uploads.wait(timeout, told)
+        if done:
+            self.committer.commit_now()  # what ignore rules keep here has no other place
         if done and timeout != 0:
             self.following.look_at_members(_MEMBERS_SECONDS)
             self._require_membership()

@@ -55,6 +55,7 @@ __all__ = [
     "CutLimits",
     "FileSnapshot",
     "Taken",
+    "looked_at",
     "release",
     "take_cut",
 ]
@@ -235,12 +236,17 @@ def take_cut(
     return Taken(cut, rest_wanted)
 
 
+def looked_at(limits: CutLimits) -> int:
+    """How many of the oldest changes are looked at, when there are more."""
+    return _LOOKED_AT * limits.most_registers
+
+
 def _oldest_nodes(fs: FileSystem, limits: CutLimits) -> list[_Node]:
     """The nodes of the oldest runs, about as many as a cut can hold; all nodes, when the first run is so long
     that its end is unknown here."""
-    spans, reach = fs.changes.oldest(_LOOKED_AT * limits.most_registers)
+    spans, reach = fs.changes.oldest(looked_at(limits))
     found = _changed_nodes(fs, spans)
-    if len(spans) >= len(fs.changes.unsigned) - len(fs.changes.held):
+    if len(spans) >= fs.changes.waiting:
         return found
     nodes: list[_Node] = []
     for run in _runs(found, lenient=True):

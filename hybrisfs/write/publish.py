@@ -21,7 +21,7 @@ from hybrisfs.stages import IDLE, Pause, Signals
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.write.chunk import Chunker
-from hybrisfs.write.cut import Cut, CutLimits, FileSnapshot, release, take_cut
+from hybrisfs.write.cut import Cut, CutLimits, FileSnapshot, looked_at, release, take_cut
 
 __all__ = ["Publisher", "record_signed"]
 
@@ -34,6 +34,8 @@ _BRISK_SHARE: Final = (
     20  # of the time, at most one part in so many goes into rounds while others wait for them
 )
 _RETRY_SECONDS: Final = 10.0
+_SIFTED: Final = 2000  # changes, between which programs go on
+_MOST_SIFTS: Final = 500
 
 
 class _OutdatedError(Exception):
@@ -76,7 +78,7 @@ class Publisher:
         return min(ROUND_SECONDS, max(_BRISK_SECONDS, took * _BRISK_SHARE))
 
     def _behind(self) -> bool:
-        return len(self._fs.changes.unsigned) >= self.limits.most_registers
+        return self._fs.changes.waiting >= self.limits.most_registers
 
     def publish_round(self) -> bool:
         """Sign what has changed; False when there was nothing to sign."""
@@ -106,12 +108,15 @@ class Publisher:
         now = self._monotonic()
         everything = self._signals.flushing
         self._postponed = {ino: until for ino, until in self._postponed.items() if until > now}
+        self._sift()
         with self._fs.state.transaction() as tx:
             if not self._signer.may_contribute(tx):
                 return None
             withheld = None
             if not self._fs.is_full:
                 withheld = partial(is_withheld, tx, self._fs, self._signer.counting(tx))
+            while self._fs.ignored.sift(tx, self._looked_at()):
+                pass
             cut, rest_wanted = take_cut(
                 tx,
                 self._fs,
@@ -123,6 +128,17 @@ class Publisher:
             )
         self._signals.want_rest(rest_wanted)
         return cut
+
+    def _sift(self) -> None:
+        """Set aside most of what is ignored, in steps between which programs go on."""
+        for _ in range(_MOST_SIFTS):
+            with self._fs.state.transaction() as tx:
+                if not self._fs.ignored.sift(tx, _SIFTED):
+                    return
+
+    def _looked_at(self) -> int | None:
+        """Of so many of the oldest changes cuts take some; None: of all."""
+        return looked_at(self.limits) if self._fs.is_full else None
 
     def _make_value(self, cut: Cut, snapshot: FileSnapshot) -> None:
         """Make the value of a file's content, even if the file was removed since: later changes of the cut

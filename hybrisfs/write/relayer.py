@@ -23,7 +23,7 @@ from hybrisfs.registers.tree import Content, Place, Run, content_key, decode_run
 from hybrisfs.stages import Signals
 from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.state.state import Transaction
-from hybrisfs.state.unplaced import first_pending, pending_bytes, staged_bytes
+from hybrisfs.state.unplaced import first_pending, pending_bytes
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.residency import Unplaced
 from hybrisfs.write.relay import Action, Forget, Path, Point, Relay, RelayMachine, Seen, TakeOver
@@ -354,7 +354,7 @@ class Uploads:
         """Bytes of files that this device has yet to bring to the clouds: staged, or cut into chunks that
         wait."""
         self._fs.flush(tx)
-        return staged_bytes(tx) + pending_bytes(tx)
+        return self._fs.ignored.pending_bytes(tx) + pending_bytes(tx)
 
     def wait_signed(self, timeout: float) -> bool:
         """Wait until all that was written before is signed; False when *timeout* seconds are over."""
@@ -417,7 +417,9 @@ class Uploads:
         try:
             # What is written over and over is done when it has been signed and shipped once.
             return (
-                wait_for(lambda tx: not self._fs.changes.unsigned_up_to(target))
+                wait_for(
+                    lambda tx: not self._fs.changes.unsigned_up_to(target) and not self._fs.ignored.undecided
+                )
                 and wait_for(lambda tx: not self.unplaced.is_left(tx, newest))
                 and wait_for(self._packed_so_far())
                 # What is written here can be read by nobody who lacks what it depends on.

@@ -30,6 +30,7 @@ _EMBLEMS = {
     "uploading": "emblem-hybrisfs-uploading",
     "cloud-only": "emblem-hybrisfs-cloud-only",
     "conflict": "emblem-hybrisfs-conflict",
+    "ignored": "emblem-hybrisfs-ignored",
 }
 _STATES = {
     "durable": "On the clouds and on this machine",
@@ -37,8 +38,9 @@ _STATES = {
     "uploading": "On the way to the clouds",
     "cloud-only": "On the clouds; fetched when it is opened",
     "conflict": "Changed on two machines at once",
+    "ignored": "Only on this machine, by an ignore rule",
 }
-_SETTLED = ("durable", "cloud-only")  # until somebody does something
+_SETTLED = ("durable", "cloud-only", "ignored")  # until somebody does something
 _MOST_PATHS = 1000  # of one command
 _MOST_LINES = 5  # of what a command says
 _LOOK_EVERY = 3  # seconds

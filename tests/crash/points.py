@@ -163,10 +163,18 @@ def _come_back(where: Path, allowed: list[Shown], *, with_second: bool) -> str |
         if shown_tree(device.volume) != first:
             wrong.append("the clouds hold another tree")
         if with_second:
+            _let_go(device.volume)
             wrong += _seen_by(Second(where / "second", device), first)
         if (branches := _branches(device.volume)) != 1:
             wrong.append(f"the device has forked itself: {branches} branches")
     return "; ".join(wrong) or None
+
+
+def _let_go(volume: Volume) -> None:
+    """No rule keeps anything from other devices any more."""
+    rules = [one.pattern for one in volume.ignoring.list(0).rules]
+    if rules:
+        volume.ignoring.remove(rules)
 
 
 def _seen_by(second: Device, tree: Shown) -> list[str]:

@@ -52,6 +52,8 @@ class Programs:
         self._is_database = seed % 3 == 1
         """Whether most of what they do is what databases do."""
         self._mark = mark
+        if seed % 3 == 2:
+            device.volume.ignoring.add(["n1*", "!n11"])
         self._ids: dict[str, int] = {"": 0}  # the nodes by path; hard links share one
         self._nodes: dict[int, Node] = {0: Node(stat.S_IFDIR)}
         self._open: dict[int, tuple[int, int]] = {}  # handles: node here, and there

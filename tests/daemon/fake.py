@@ -53,7 +53,7 @@ from hybrisfs.recovery import RecoveryError
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.settings.settings import entries_of
 from tests.daemon.fake_clouds import DRAWN, KIT, FakeClouds, FakeMaintenance, FakeRecovery, FakeTransfers
-from tests.daemon.fake_content import FakeBrowsing, FakeContent, FakeCopies, FakeLabels
+from tests.daemon.fake_content import FakeBrowsing, FakeContent, FakeCopies, FakeIgnoring, FakeLabels
 from tests.daemon.fake_facts import EXPIRES, FakeCollection
 from tests.daemon.fake_merging import FakeMerging
 from tests.daemon.fake_mirrors import FakeMirrors
@@ -214,6 +214,7 @@ class FakeVolume:
     content: FakeContent = field(default_factory=FakeContent)
     copies: FakeCopies = field(default_factory=FakeCopies)
     labels: FakeLabels = field(default_factory=FakeLabels)
+    ignoring: FakeIgnoring = field(default_factory=FakeIgnoring)
     maintenance: FakeMaintenance = field(default_factory=FakeMaintenance)
     transfers: FakeTransfers = field(default_factory=FakeTransfers)
     mirrors: FakeMirrors = field(default_factory=FakeMirrors)
@@ -276,6 +277,7 @@ class FakeVolume:
             pending_files=self.pending_files,
             pending_bytes=self.pending_bytes,
             machines_only=self.machines_only or {"files": 0, "bytes": 0, "devices": []},
+            ignored=msgspec.to_builtins(self.ignoring.facts()),
             removed=self.removed,
             conflicts=len(self.conflicting),
             clouds=clouds,

@@ -10,10 +10,11 @@ from pathlib import PurePath
 
 from hybrisfs.api.copies import FileCopies, FolderCopies
 from hybrisfs.api.files import Entry, Freed, Measured, Pin
+from hybrisfs.api.ignoring import Ignored, IgnoredPath, IgnoreRule, IgnoreRules
 from hybrisfs.errors import HybrisError, UsageError
 from tests.daemon.fake_facts import EXPIRES
 
-__all__ = ["FakeBrowsing", "FakeContent", "FakeCopies", "FakeLabels"]
+__all__ = ["FakeBrowsing", "FakeContent", "FakeCopies", "FakeIgnoring", "FakeLabels"]
 
 
 @dataclass
@@ -53,6 +54,31 @@ class FakeContent:
 
     def pins(self) -> list[Pin]:
         return [Pin(1, 3_000_000, 0, str(path)) for path in self.pinned]
+
+
+@dataclass
+class FakeIgnoring:
+    """Remembers rules; `files` of 1,000 bytes are kept."""
+
+    patterns: list[str] = field(default_factory=list)
+    files: int = 0
+
+    def facts(self) -> Ignored:
+        return Ignored([IgnoreRule(one, "laptop") for one in self.patterns], self.files, self.files * 1000)
+
+    def list(self, limit: int) -> IgnoreRules:
+        facts = self.facts()
+        paths = [IgnoredPath(f"file {number}", folder=not number) for number in range(self.files)][:limit]
+        return IgnoreRules(facts.rules, facts.files, facts.bytes, "photos", paths)
+
+    def add(self, patterns: Sequence[str]) -> None:
+        if "*" in patterns:
+            raise UsageError("* is no ignore rule", "it would match everything")
+        self.patterns += patterns
+
+    def remove(self, patterns: Sequence[str]) -> None:
+        for one in patterns:
+            self.patterns.remove(one)
 
 
 @dataclass

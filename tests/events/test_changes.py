@@ -81,6 +81,25 @@ def test_machines_that_come_and_go_are_news_but_not_at_the_first_look() -> None:
     ]
 
 
+def test_ignore_rules_that_come_and_go_are_news_but_not_at_the_first_look() -> None:
+    def rules(*patterns: str) -> dict[str, object]:
+        return {"rules": [{"pattern": one, "by": "nas"} for one in patterns], "files": 0, "bytes": 0}
+
+    observer = Observer()
+    assert list(observer.look(facts(ignored=rules("*.o")), 0.0)) == []
+    assert observer.look(facts(ignored=rules("*.o", "*.log")), 1.0) == [
+        Happening(
+            "news",
+            "ignore/*.log",
+            "new files that match *.log stay on the machine that makes them, by a rule of nas",
+        )
+    ]
+    assert observer.look(facts(ignored=rules("*.log")), 2.0) == [
+        Happening("news", "ignore/*.o", "files that match *.o are synced: the ignore rule is gone")
+    ]
+    assert observer.look(facts(ignored=rules("*.log")), 3.0) == []
+
+
 def test_silent_and_forked_machines_are_trouble() -> None:
     devices = [{"id": "bb", "name": "laptop", "suspect": True, "forked": True}]
     assert {one.topic for one in Observer().look(facts(devices=devices), 0.0)} == {"device/bb", "fork/bb"}

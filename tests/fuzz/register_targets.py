@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from hybrisfs.keys import EpochKeys
-from hybrisfs.kinds import LABEL, NODE, Kind
+from hybrisfs.kinds import IGNORE_RULE, LABEL, NODE, Kind
 from hybrisfs.members.epochs import (
     encode_grant,
     encode_grant_object,
@@ -27,6 +27,7 @@ from hybrisfs.merge.kv_services import ServiceRecord, service_key
 from hybrisfs.recovery.record import KIT_CONTEXT, KitRecord, SignedKit, signed_kit_key
 from hybrisfs.registers.ballots import Answer, Ballot, Proposal, Stage, Stray
 from hybrisfs.registers.entries import ContainerRecord, ContainerState, Entry
+from hybrisfs.registers.ignore_rules import Rules, check_rule, encode_rank, pattern_of, rule_key
 from hybrisfs.registers.labels import ADDED, TAKEN_AWAY, as_text, check_label, from_text, label_key, word_of
 from hybrisfs.registers.tree import (
     Attr,
@@ -114,6 +115,17 @@ def _label(data: bytes) -> object:
     check_label(key, value)
     assert label_key(key[NODE], word_of(key)) == key
     return key
+
+
+def _rule(data: bytes) -> object:
+    """A key without its last five bytes, which are the value. What is read of it takes no time to match."""
+    key, value = data[:-5], data[-5:]
+    if Kind.of(key) is not IGNORE_RULE or not IGNORE_RULE.has_form(key):
+        raise DecodeError("no key of an ignore rule")
+    check_rule(key, value)
+    pattern = pattern_of(key)
+    assert rule_key(pattern) == key
+    return Rules([pattern]).verdict(["a" * 255] * 20, is_directory=False)
 
 
 def _entry(data: bytes) -> object:
@@ -205,6 +217,9 @@ TARGETS: Final[dict[str, Target]] = {
     ),
     "register l": Target(
         _label, [label_key(_NODE, "taxes") + ADDED, label_key(_NODE, "zwei Wörter") + TAKEN_AWAY]
+    ),
+    "register u": Target(
+        _rule, [rule_key("*.o") + encode_rank(1), rule_key("!a/**/[b-d]?/") + encode_rank(0)]
     ),
     "register j": Target(
         _entry,

@@ -30,7 +30,9 @@ class Order:
 
     def _marked(self, key: bytes, ino: int) -> None:
         self._mark(key, ino)
-        if key[:1] in b"pac":  # what a program can see; where packs are is told apart from it
+        if ino in self.rig.fs.changes.aside:
+            self._open.pop(key, None)  # it stays here
+        elif key[:1] in b"pac":  # what a program can see; where packs are is told apart from it
             self._count += 1
             first, _ = self._open.get(key, (self._count, 0))
             self._open[key] = first, self._count
@@ -53,7 +55,7 @@ class Order:
         ).fetchall()
         self._clock = self._newest()
         changes = self.rig.fs.changes
-        waiting = changes.unsigned.keys() - changes.held
+        waiting = {key for key, *_ in changes.spans()}
         self._open = {key: span for key, span in self._open.items() if key in waiting or rows}
         for (data,) in rows:
             signed = {key for key, _ in decode_signed(data).writes} - waiting

@@ -86,6 +86,10 @@ class TreeOfMany(RuleBasedStateMachine):
     def unlabel(self, device: int, pick: int, word: int) -> None:
         self.world.unlabel(device % self.count, pick, word)
 
+    @rule(device=few, name=few, there=few)
+    def ignore(self, device: int, name: int, there: int) -> None:
+        self.world.ignore(device % self.count, name, there)
+
     @rule(device=few, pick=few, other=few)
     def put(self, device: int, pick: int, other: int) -> None:
         self.world.put(device % self.count, pick, other)

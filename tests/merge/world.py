@@ -19,9 +19,10 @@ from typing import Final
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.errors import HybrisError
-from hybrisfs.kinds import LABEL, NODE
+from hybrisfs.kinds import IGNORE_RULE, LABEL, NODE
 from hybrisfs.members.members import Member
 from hybrisfs.merge.state_hash import state_hash
+from hybrisfs.registers.ignore_rules import encode_rank, pattern_of, ranks, rule_key
 from hybrisfs.registers.labels import word_of
 from hybrisfs.registers.tree import content_key, place_key
 from hybrisfs.tree.inodes import Inode, LostName
@@ -295,6 +296,24 @@ class World:
                 for labels in (self._labels, self._unsaved_labels[number], self._labels_since[number]):
                     labels.add(label)
 
+    def ignore(self, number: int, name: int, there: int) -> None:
+        """Add an ignore rule for one of the names, or remove it."""
+        self._rule(number, NAMES[name % len(NAMES)], there % 2)
+
+    def end_rules(self) -> None:
+        """No rule is to hold any more: what they have kept is to be synced."""
+        for number, device in enumerate(self.fleet.devices):
+            if number not in self.bad:
+                rules = ranks(device.rig.registers.with_prefix(IGNORE_RULE.prefix))
+                for key in rules:
+                    self._rule(number, pattern_of(key), 0)
+
+    def _rule(self, number: int, pattern: str, rank: int) -> None:
+        rig = self.fleet[number].rig
+        if rig.sharing.signer.may_change(rig.tx):
+            rig.sharing.signer.sign(rig.tx, [(rule_key(pattern), encode_rank(rank))], 0)
+            rig.fs.ignored.rules_changed(rig.tx)
+
     def unlabel(self, number: int, pick: int, word: int) -> None:
         """Take a label away."""
         with self._program(number) as device:
@@ -543,6 +562,7 @@ class World:
         """Whether anybody signed anything."""
         devices = self.fleet.devices
         before = [len(device.log()) for device in devices]
+        self.end_rules()
         for number, device in enumerate(devices):
             self._leave_labels(number)
             device.sign()

@@ -180,6 +180,7 @@ def place(tmp_path: Path) -> Path:
         ("local", "emblem-hybrisfs-uploading"),
         ("cloud-only", "emblem-hybrisfs-cloud-only"),
         ("conflict", "emblem-hybrisfs-conflict"),
+        ("ignored", "emblem-hybrisfs-ignored"),
     ],
 )
 def test_each_state_has_an_emblem(extension: Any, state: str, emblem: str, place: Path) -> None:

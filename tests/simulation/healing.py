@@ -54,6 +54,7 @@ def _by_clouds(simulation: Simulation) -> None:
         if number == _WORK:
             simulation.badness.work()
         before = _signed(simulation)
+        simulation.world.end_rules()
         simulation.badness.go_on()
         for device in simulation.honest:
             simulation.badness.confirm(device)
@@ -76,6 +77,7 @@ def _by_links(simulation: Simulation) -> None:
         if number == _WORK:
             simulation.badness.work()
         before = _signed(simulation)
+        simulation.world.end_rules()
         for device in simulation.honest:
             simulation.badness.confirm(device)
             simulation.look_for_lacking(device)

@@ -35,6 +35,7 @@ _PROGRAMS: Final = {
     "look": 3, "save": 4, "unaware": 4,
 }  # fmt: skip
 _LABELS: Final = 0.3  # of programs: after so many of them one labels something, or takes a label away
+_RULES: Final = 0.05  # of programs in some lives: after so many of them somebody changes an ignore rule
 _KEYS: Final = 0.2  # of programs: after so many of them one writes keys
 # Mean virtual seconds between two events of a kind, for each device, link or cloud.
 _PROGRAM_EVERY: Final = 10.0
@@ -71,6 +72,8 @@ class Simulation:
         self.random = Random(seed)
         self._labelling = Random(f"label {seed}")
         self._keying = Random(f"keys {seed}")
+        self._ruling = Random(f"rules {seed}")
+        self._has_rules = seed % 3 == 0
         self.count = min(2 + int(self.random.expovariate(1.1)), _MOST_DEVICES)
         self.seconds = min(20.0 + self.random.expovariate(1 / 40.0), 600.0)
         self.clocks = clocks
@@ -211,6 +214,10 @@ class Simulation:
             self._label(device)
         if self._keying.random() < _KEYS:
             self._write_keys(device)
+        if self._has_rules and self._ruling.random() < _RULES:
+            self._do(
+                "ignore", self.world.ignore, device, self._ruling.randrange(3), self._ruling.randrange(2)
+            )
 
     def _write_keys(self, device: int) -> None:
         """Write or delete some of a few keys, so that devices meet, by chances of their own."""
