@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import zlib
+from random import Random
 
 import pytest
 from hypothesis import given
@@ -14,11 +15,12 @@ from hybrisfs.merge.samples import BEGINNING, Finding, compare, is_to_wait, kind
 from hybrisfs.state.decisions import Cause
 
 KEPT, REPLACED, SCRAMBLED = Finding
+NOISE = Random(1).randbytes(16_000)
 PROSE = ("It was the best of times, it was the worst of times, it was the age of wisdom. " * 60).encode()
 CODE = "\n".join(
     f"def name_{number}(first, second):\n    return first * {number}" for number in range(99)
 ).encode()
-JPEG = b"\xff\xd8\xff\xe0\0\x10JFIF" + os.urandom(4000)
+JPEG = b"\xff\xd8\xff\xe0\0\x10JFIF" + NOISE[:4000]
 RECORDS = b"".join(number.to_bytes(4) + bytes(28) for number in range(128))  # of no kind, and not random
 
 
@@ -57,15 +59,15 @@ def test_what_is_encrypted_is_scrambled(before: bytes, size: int) -> None:
         (CODE, CODE.replace(b"    ", b"\t"), KEPT),
         (CODE, CODE.replace(b"first", b"other"), KEPT),
         (CODE, PROSE, REPLACED),
-        (PROSE, base64.b64encode(os.urandom(3000)), REPLACED),
+        (PROSE, base64.b64encode(NOISE[:3000]), REPLACED),
         (PROSE, b"PAY! " * 500, REPLACED),
         (JPEG, b"\xff\xd8\xff\xe1" + bytes(1000) + JPEG[3:2000], KEPT),
-        (JPEG, b"\xff\xd8\xff\xe0\0\x10JFIF" + os.urandom(4000), REPLACED),
-        (JPEG, b"\x89PNG" + os.urandom(4000), REPLACED),
+        (JPEG, b"\xff\xd8\xff\xe0\0\x10JFIF" + NOISE[4000:8000], REPLACED),
+        (JPEG, b"\x89PNG" + NOISE[4000:8000], REPLACED),
         (JPEG, bytes(4000), SCRAMBLED),
         (RECORDS, RECORDS[::-1], KEPT),
-        (os.urandom(4000), os.urandom(4000), REPLACED),
-        (b"short", os.urandom(5), REPLACED),
+        (NOISE[:4000], NOISE[8000:12000], REPLACED),
+        (b"short", NOISE[:5], REPLACED),
     ],
 )
 def test_findings(before: bytes, after: bytes, finding: Finding) -> None:
