@@ -410,5 +410,5 @@ def _choose(members: Sequence[Member], which: str, noun: str = "device") -> Memb
     if len(found) == 1:
         return found[0]
     names = ", ".join(f"{one.name} ({one.device.hex()[:8]})" for one in members)
-    problem = f"names several {noun}s" if found else f"is no {noun} of this volume"
+    problem = f"names several {noun}s" if found else f"is not a {noun} of this volume"
     raise UsageError(f"{which[:80]!r} {problem}", "", f"There are: {names or 'none'}.")

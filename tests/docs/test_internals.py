@@ -73,9 +73,10 @@ def test_attributes_that_are_named_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", (*_INTERNALS, *_DECISIONS), ids=_page_name)
 def test_pages_are_short_and_linked(page: Path) -> None:
-    assert len(page.read_text().splitlines()) <= _MOST_LINES[page.parent.name]
     lists = (_DOCS / "internals" / "README.md", _DOCS / "adr" / "README.md")
-    assert page in lists or f"({page.name})" in (page.parent / "README.md").read_text()
+    if page not in lists:
+        assert len(page.read_text().splitlines()) <= _MOST_LINES[page.parent.name]
+        assert f"({page.name})" in (page.parent / "README.md").read_text()
 
 
 def test_the_readme_is_short() -> None:

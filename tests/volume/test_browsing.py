@@ -75,7 +75,7 @@ def test_what_is_not_there(device: Device, path: str) -> None:
 
 def test_a_folder_is_not_read_and_a_file_not_listed(device: Device) -> None:
     device.write("song", b"la")
-    with pytest.raises(UsageError, match="no folder"):
+    with pytest.raises(UsageError, match="not a folder"):
         device.volume.browsing.folder(PurePath("song"), "", 10)
     with pytest.raises(UsageError, match="not a regular file"):
         device.volume.browsing.read(ROOT, 0, 10)
