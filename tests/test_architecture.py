@@ -131,7 +131,7 @@ WAIT_BY_THE_SYSTEM = {
     "hybrisfs.kv.collect": "a thread of its own, which a test calls past",
     "hybrisfs.kv.etcd_client": "waits for a network",
     "hybrisfs.kv.service_writes": "waits for a network",
-    "hybrisfs.kv.zookeeper_client": "waits for a network",
+    "hybrisfs.kv.zookeeper_session": "waits for a network",
     "hybrisfs.mirror.worker": "waits for what the kernel tells of a folder",
     "hybrisfs.pairing.lan": "waits for a network",
     "hybrisfs.peers.discovery": "waits for a network",
