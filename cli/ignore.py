@@ -58,7 +58,7 @@ def remove(patterns: tuple[str, ...], name: str | None, as_json: bool) -> None:
     """Remove the rule PATTERN: what it kept on a machine goes to the clouds and to all machines."""
     with Client.connect() as client:
         facts = client.call(IgnoreRemoveRequest(list(patterns), name))
-    show(facts, as_json, lambda _: (f"{shown(pattern)} is no ignore rule any more." for pattern in patterns))
+    show(facts, as_json, lambda _: (f"{shown(pattern)} is no longer an ignore rule." for pattern in patterns))
 
 
 @ignore.command("list", epilog="\b\nExamples:\n  hybrisfs ignore list\n  hybrisfs ignore list --limit 1000")

@@ -29,7 +29,7 @@ def test_rules_are_added_listed_and_removed(photos: FakeVolume, run: Run) -> Non
     facts = json.loads(run("ignore", "list", "--json").stdout)
     assert facts["rules"][0] == {"pattern": "node_modules/", "by": "laptop"}
     assert facts["paths"][0] == {"path": "file 0", "folder": True}
-    assert run("ignore", "remove", "node_modules/").stdout == "node_modules/ is no ignore rule any more.\n"
+    assert run("ignore", "remove", "node_modules/").stdout == "node_modules/ is no longer an ignore rule.\n"
     assert photos.ignoring.patterns == ["!keep.o"]
 
 
