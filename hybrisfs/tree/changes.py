@@ -6,7 +6,7 @@ cut; a key that is marked again before the cut is signed stays for the next one.
 
 Some keys are *held* (`hybrisfs.merge.losses`): the view keeps on showing what others have taken away, until a
 person decides. To the view such a key is unsigned like any other. But no cut takes it, unless something here
-changes it, which means that it is wanted.
+changes it, which means that it is wanted. So is the name of a file whose content changes.
 
 Some nodes are *aside* (`hybrisfs.tree.ignored`): they stay on this device. Their keys are unsigned, too, and
 no cut takes them. What a program writes to such a node changes nothing of that, but a new name may.
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
-from hybrisfs.kinds import PLACE
+from hybrisfs.kinds import CONTENT, NODE, PLACE
 from hybrisfs.state.redo import PendingRows
 from hybrisfs.state.state import Transaction
 from hybrisfs.topic import Topic
@@ -39,7 +39,10 @@ class Changes:
         self._announced = False
         self.seq = tx.pending.newest()
         self.unsigned = {key: (ino, number) for key, ino, number in tx.pending.unsigned()}
-        self.held = tx.held.keys_held() & self.unsigned.keys()
+        self.held: set[bytes] = set()
+        self._held_places: dict[bytes, set[bytes]] = {}  # those of them that are places, by node
+        for key in tx.held.keys_held() & self.unsigned.keys():
+            self._hold(key)
         # Of keys marked more than once: no change of theirs is older. Of those that were marked when the
         # daemon ended, only the latest change is known: they are taken for one.
         # Those that cuts may take, in the order in which they were first marked.
@@ -68,6 +71,9 @@ class Changes:
             self._queue[key] = None
             if key in self.held:
                 self._let_go(key)
+        if key[0] == CONTENT:
+            for place in tuple(self._held_places.get(key[NODE], ())):
+                self.mark(place, ino)
         if not self._announced:
             self.announce()
 
@@ -75,11 +81,20 @@ class Changes:
         """Let the view keep what it shows of the register *key* of node *ino*, which is not unsigned."""
         self.unsigned[key] = self._unflushed[key] = (ino, self.seq)
         self._dropped.discard(key)
+        self._hold(key)
+
+    def _hold(self, key: bytes) -> None:
         self.held.add(key)
+        if key[0] == PLACE:
+            self._held_places.setdefault(key[NODE], set()).add(key)
 
     def _let_go(self, key: bytes) -> None:
         self.held.discard(key)
         self._let_gone.add(key)
+        places = self._held_places.get(key[NODE], set())
+        places.discard(key)
+        if not places:
+            self._held_places.pop(key[NODE], None)
 
     def tie(self, key: bytes) -> None:
         """The change of *key* just made, or dropped, belongs together with all that was marked since:

@@ -99,6 +99,23 @@ def show_alike(*devices: Device) -> None:
 # -- what waits, and how it ends -----------------------------------------------------------------
 
 
+def test_what_is_edited_before_it_is_accepted_stays_though_another_name_of_it_goes(fleet: Fleet) -> None:
+    fleet[VICTIM].link("file 3", "other name")
+    fleet.meet()
+    delete(fleet, 0, 150)
+    fleet.send(MALLORY, VICTIM)
+    fleet[VICTIM].write("file 3", b"edited")
+    fleet[VICTIM].remove("other name")
+    fleet[VICTIM].sign()
+    [waiting] = fleet[VICTIM].rig.sharing.deletions.all()
+    assert waiting.names == 149
+    fleet[VICTIM].rig.sharing.deletions.accept(str(waiting.id))
+    fleet[VICTIM].sign()
+    fleet.meet()
+    for device in fleet.devices:
+        assert device.read("file 3") == b"edited"
+
+
 def test_it_waits_and_is_accepted(fleet: Fleet) -> None:
     before = fleet[VICTIM].tree()
     delete(fleet, 0, 150)
