@@ -273,5 +273,5 @@ def test_a_region_is_a_name_and_no_host(region: str) -> None:
 @pytest.mark.parametrize("option", ["known_hosts", "key"])
 def test_files_that_never_end_are_not_read(option: str) -> None:
     """Another device may have written the URL."""
-    with pytest.raises(AuthError, match="no file with keys"):
+    with pytest.raises(AuthError, match="not a file with keys"):
         SftpStore(f"sftp://me@127.0.0.1:9/f?{option}=/dev/zero").list("")

@@ -258,7 +258,7 @@ def test_a_session_ends_its_wait_with_the_last_write_that_it_has_seen(fleet: Fle
 
 @pytest.mark.parametrize("session", ["", "no session", "AAAA", "\u00e4", "A" * 48_000])
 def test_what_is_no_session_is_refused(alone: LogStore, session: str) -> None:
-    with pytest.raises(UsageError, match="no session"):
+    with pytest.raises(UsageError, match="not a session"):
         alone.catch_up(session, 0.0)
 
 

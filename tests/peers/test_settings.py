@@ -38,5 +38,5 @@ def test_addresses_are_read_and_written(text: str, address: Address) -> None:
     ],
 )
 def test_everything_else_is_refused_with_advice(text: str) -> None:
-    with pytest.raises(UsageError, match="no address"):
+    with pytest.raises(UsageError, match="not an address"):
         parse_address(text)

@@ -300,7 +300,7 @@ def test_who_may_say_what_a_device_may_do(tmp_path: Path, stack: ExitStack) -> N
     own = first.volume.sharing.membership.own_name
     with pytest.raises(UsageError, match="its own role"):
         first.volume.set_role(own, reader=True)
-    with pytest.raises(UsageError, match="no device"):
+    with pytest.raises(UsageError, match="not a device"):
         first.volume.set_role("nobody", reader=True)
     assert not first.volume.role_of("second").reader
     assert first.volume.set_role("second", reader=False).device == "second"
