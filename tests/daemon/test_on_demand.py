@@ -46,7 +46,14 @@ def test_each_path_goes_to_the_volume_mounted_nearest_above(
     listed = call(daemon, "pin list")["pins"]
     assert [(one["volume"], one["path"]) for one in listed] == [("photos", inside), ("photos", root)]
     assert call(daemon, "evict", paths=[inside])["paths"] == [
-        {"path": inside, "volume": "photos", "freed_bytes": 3_000_000, "pending_bytes": 0, "pinned_bytes": 0}
+        {
+            "path": inside,
+            "volume": "photos",
+            "freed_bytes": 3_000_000,
+            "pending_bytes": 0,
+            "pinned_bytes": 0,
+            "copies_bytes": 0,
+        }
     ]
 
 
