@@ -96,6 +96,7 @@ class Rclone:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._shell: subprocess.Popen[bytes] | None = None
+        self._listener: threading.Thread | None = None
         self._endpoint: Endpoint | None = None
         self._said: deque[str] = deque(maxlen=_KEPT)
 
@@ -109,13 +110,14 @@ class Rclone:
     def last_words(self, endpoint: Endpoint) -> str | None:
         """What the child that listened there said before it died; None when it lives, or another one does."""
         with self._lock:
-            shell, said = self._shell, self._said
-            if shell is None or self._endpoint != endpoint:
+            shell, said, listener = self._shell, self._said, self._listener
+            if shell is None or listener is None or self._endpoint != endpoint:
                 return None
         try:
             shell.wait(_GRACE)
         except subprocess.TimeoutExpired:
             return None
+        listener.join(_GRACE)  # what it said last may be in the pipe yet
         return said[-1] if said else ""
 
     def _lives(self) -> bool:
@@ -148,6 +150,7 @@ class Rclone:
         listener = threading.Thread(
             target=_listen, args=(shell.stderr, self._said, heard.append, told), name="rclone", daemon=True
         )
+        self._listener = listener
         listener.start()
         try:
             shell.stdin.write(f"{password}\n".encode())
