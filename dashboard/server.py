@@ -30,6 +30,7 @@ _TYPES: Final = {
 }
 _FORGOTTEN_AFTER: Final = 900.0  # seconds without a request; a page that is open asks every minute
 _CONNECTIONS: Final = 64
+_IDLE: Final = 120  # seconds: longer than between two requests, as one fails whose connection is just closed
 
 
 class Dashboard:
@@ -68,6 +69,7 @@ def serve(show: Callable[[str], None]) -> None:
                 listener,
                 _CONNECTIONS,
                 lambda: show(dashboard.link),
+                idle=_IDLE,
                 is_over=lambda: dashboard.is_forgotten,
             )
         finally:
