@@ -150,8 +150,8 @@ def complete_containers(context: click.Context, _: click.Parameter, incomplete: 
 
 def complete_keys(context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Let the shell complete CONTAINER/KEY. Keys on the clouds are not listed for it, as each list costs
-    requests; nor are more than fit into one answer, of which the shell would take the beginning that the
-    first ones share for that of all."""
+    requests. Nor are keys that do not fit into one answer: the shell would complete what the first of them
+    have in common, though the others differ."""
     from hybrisfs.api.key_value import IN_CLOUDS, KvContainersRequest, KvPageRequest
 
     name = context.params.get("name")

@@ -107,4 +107,4 @@ def _parsed(pattern: str) -> str:
     try:
         return parse_pattern(pattern)
     except ValueError as error:
-        raise UsageError(f"{quoted(pattern)} is no ignore rule", str(error)) from error
+        raise UsageError(f"{quoted(pattern)} is not an ignore rule", str(error)) from error

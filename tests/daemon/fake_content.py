@@ -73,7 +73,7 @@ class FakeIgnoring:
 
     def add(self, patterns: Sequence[str]) -> None:
         if "*" in patterns:
-            raise UsageError("* is no ignore rule", "it would match everything")
+            raise UsageError("* is not an ignore rule", "it would match everything")
         self.patterns += patterns
 
     def remove(self, patterns: Sequence[str]) -> None:

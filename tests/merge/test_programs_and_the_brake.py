@@ -4,7 +4,6 @@ of Python, rsync, tar."""
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 from tests.merge.fleet import Device, Fleet
 from tests.merge.test_overwriting import DAY, SICK, VICTIM, examine, past, text, waiting
+from tests.system.shell import tool
 
 FILES = 150
 GIT = {
@@ -24,7 +24,6 @@ GIT = {
     "GIT_COMMITTER_NAME": "a",
     "GIT_COMMITTER_EMAIL": "a@example.org",
 }
-needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
 
 class Copied:
@@ -103,23 +102,23 @@ def repository(copied: Copied) -> Copied:
     return copied
 
 
-@needs_git
 def test_git_gc(repository: Copied) -> None:
+    tool("git")
     repository.begin()
     before = len(repository.fleet[VICTIM].names())
     repository.git("gc", "-q", "--prune=now")
     assert len(repository.follow().names()) < before / 2, "loose objects are gone"
 
 
-@needs_git
 def test_a_checkout_of_another_branch(repository: Copied) -> None:
+    tool("git")
     repository.begin()
     repository.git("checkout", "-q", "main")
     assert b"first_7" in repository.follow().read("module_7.py")
 
 
-@needs_git
 def test_a_source_tree_is_formatted(repository: Copied) -> None:
+    tool("git")
     repository.begin()
     for path in repository.folder.glob("*.py"):
         path.write_text(path.read_text().replace("    ", "\t").replace("= b'", "=\tb'"))
@@ -145,8 +144,8 @@ def test_a_build_and_the_next_ones(copied: Copied) -> None:
         copied.follow()
 
 
-@pytest.mark.skipif(shutil.which("rsync") is None, reason="rsync is not installed")
 def test_rsync_of_a_newer_copy(copied: Copied, tmp_path: Path) -> None:
+    tool("rsync")
     newer = tmp_path / "newer"
     newer.mkdir()
     for number in range(FILES):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from hybrisfs.registers.ignore_rules import (
 )
 from hybrisfs.registers.values import Stamp, Value
 from sync import DecodeError
+from tests.system.shell import tool
 
 
 def ignores(path: str, *patterns: str) -> bool | None:
@@ -141,7 +141,6 @@ PATHS = st.lists(
 )
 
 
-@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 @given(pieces=PIECES, paths=st.lists(PATHS, min_size=1, max_size=6))
 def test_git_thinks_so_too(
     tmp_path_factory: pytest.TempPathFactory, pieces: list[str], paths: list[list[str]]
@@ -152,7 +151,7 @@ def test_git_thinks_so_too(
         return
     folder = tmp_path_factory.getbasetemp() / "git"
     if not folder.exists():
-        subprocess.run(["git", "init", "-q", folder], check=True)
+        subprocess.run([tool("git"), "init", "-q", folder], check=True)
     (folder / ".git" / "info" / "exclude").write_text(f"{pattern}\n")
     asked = sorted({"/".join(path) for path in paths})
     for path in asked:
