@@ -100,7 +100,7 @@ ON_MACHINE: Final[Mapping[str, Action]] = {
 
 
 def ask(request: Command[_Answer] | LongRequest[_Answer, Any]) -> _Answer:
-    """Have the daemon carry out a request. It is not started: somebody may have stopped it. Raises
+    """Have the daemon carry out a request. A daemon that was stopped is not started again. Raises
     HybrisError."""
     with Client.connect(start=False) as client:
         return client.call(request)

@@ -2,7 +2,7 @@
 
     parcels/ID/record        what the devices of the volume know of it; put first, deleted last
     parcels/ID/piece-NNNN    the file in pieces of 8 MiB, from 0000 on
-    parcels/ID/page          the page that opens it, in the browser of somebody who has the link; put last
+    parcels/ID/page          the page that the link opens in a browser; put last
 
 ID is 16 random bytes in hex. The link is a URL of the page that the cloud's service accepts for some days,
 and behind # the key: 32 random bytes in base64url. Browsers send to no server what is behind #.

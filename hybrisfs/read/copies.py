@@ -11,11 +11,11 @@ The first ones in this order are *chosen*, as many as copies are asked for. What
 fetched and stays, as if it were pinned. On other devices what they happen to have stays until enough others
 state that they have it (`hybrisfs.state.precious`).
 
-A statement is a promise for a while. Who has stated that it has a folder keeps it for a day after it stated
-that last; the others rely on it for half a day. So two devices never let the same content go because each
-relies on the other, as long as their clocks are wrong by less than half a day. A member that lies, and a
-device that is lost or full, can still be the reason why a copy is gone: the clouds have the content in any
-case, as only what they have is ever evicted.
+A statement is a promise for a while. A device that has stated that it has a folder keeps it for a day after
+its last such statement; the others rely on it for half a day. So two devices never let the same content go
+because each relies on the other, as long as their clocks are wrong by less than half a day. A member that
+lies, and a device that is lost or full, can still cost a copy. The clouds have the content in any case, as
+only what they have is ever evicted.
 """
 
 from __future__ import annotations
