@@ -42,15 +42,15 @@ from secrets import token_hex
 from typing import Final
 
 from backends.address import is_remote
-from backends.body import BodyError
-from backends.credentials import Secrets
+from backends.body import BodyError, Timing
+from backends.credentials import NO_CREDENTIALS, Credentials, Secrets
 from backends.driver import CloudKind, HttpDriver, as_bytes
 from backends.errors import AuthError, PermanentError, StoreError, TransientError
 from backends.folder import MARKER, Child, FolderStore, list_tree, no_folder
 from backends.http_errors import HttpFailure, connection_error
 from backends.rclone_client import UNOPENED, RcloneClient, RefusedError
 from backends.rclone_errors import rclone_error
-from backends.rclone_process import NoRcloneError, RcloneEndedError
+from backends.rclone_process import RCLONE, NoRcloneError, Rclone, RcloneEndedError
 from backends.store import Buffer, Page
 
 __all__ = ["RcloneStore", "any_shows_halves"]
@@ -87,6 +87,17 @@ class RcloneStore(FolderStore[RcloneClient], HttpDriver[RcloneClient]):
     _seen_root = -_ROOT_HOLDS
     _halves: bool | None = None
     _doubles = False
+
+    def __init__(
+        self,
+        url: str,
+        credentials: Credentials = NO_CREDENTIALS,
+        timing: Timing | None = None,
+        rclone: Rclone = RCLONE,
+    ) -> None:
+        """*rclone*: the program; one serves all remotes of this process."""
+        super().__init__(url, credentials, timing)
+        self._rclone = rclone
 
     def _initialise(self) -> None:
         client = self._client()
@@ -244,7 +255,7 @@ class RcloneStore(FolderStore[RcloneClient], HttpDriver[RcloneClient]):
 
     def _connect(self, secrets: Secrets) -> RcloneClient:
         remote, _, folder = self.url.partition(":")[2].partition(":")
-        return RcloneClient(f"{remote}:", folder, self._timing)
+        return RcloneClient(f"{remote}:", folder, self._timing, self._rclone)
 
     def _failure(self, error: Exception) -> HttpFailure | None:
         return error.failure if isinstance(error, RefusedError) else None

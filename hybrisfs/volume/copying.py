@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
 from pathlib import PurePath
 from typing import Final
 
 from hybrisfs.api import copies as api
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.merge.signing import is_limited, only_reads
+from hybrisfs.parts import Clouds
 from hybrisfs.read.copies import MOST_FOLDERS, Copies
 from hybrisfs.shown import shown
 from hybrisfs.stages import Signals
@@ -41,15 +41,14 @@ class Copying:
         copies: Copies,
         signals: Signals,
         mounting: Mounting,
-        small: Callable[[], int],
+        clouds: Clouds,
     ) -> None:
-        """*small*: on how many clouds files are that have no content of their own."""
         self._fs = fs
         self._committer = committer
         self._copies = copies
         self._signals = signals
         self._mounting = mounting
-        self._small = small
+        self._clouds = clouds
 
     def ask(self, path: PurePath, copies: int) -> None:
         """Have a file or folder kept on at least so many devices; 0: on those that use it."""
@@ -100,8 +99,8 @@ class Copying:
             self._fs.flush(tx)
             here = whereabouts(tx, inode.ino)
             is_new = here.pending or here.elsewhere or tx.extents.is_staged(inode.ino)
-            packs = [tx.packs.placement(pack) for pack in packs_of_file(tx, inode.ino)]
-            clouds = 0 if is_new else min((len({*placement}) for placement in packs), default=self._small())
+            placements = [{*tx.packs.placement(pack)} for pack in packs_of_file(tx, inode.ino)]
+            clouds = 0 if is_new else min(map(len, placements), default=self._clouds.copies())
             lacks = here.absent or self._fs.received.unlisted(tx, inode) is not None
             [parent, *_] = tx.places.parents_of(inode.ino)
             devices = [] if lacks else [tx.updates.device]

@@ -274,7 +274,7 @@ def open_control(
         Fsck(writing, maintenance, upkeep.collector, cloud_set),
         Mirrors(ground, reading, mounting),
         Pinning(fs, committer, reading.pinner, reading.room, ground.signals, mounting),
-        Copying(fs, committer, reading.copies, ground.signals, mounting, clouds.copies),
+        Copying(fs, committer, reading.copies, ground.signals, mounting, clouds),
         Labelling(fs, committer, mounting),
         Ignoring(ground),
         browsing,

@@ -88,9 +88,7 @@ def test_a_child_that_dies_is_started_again(mine: Rclone) -> None:
         assert program_of(mine) != dead
 
 
-def test_what_is_under_way_when_the_child_dies_may_be_tried_again(
-    remotes: Remotes, mine: Rclone, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_under_way_when_the_child_dies_may_be_tried_again(remotes: Remotes, mine: Rclone) -> None:
     asked = threading.Event()
 
     def hold(request: Request) -> Answer:
@@ -101,8 +99,7 @@ def test_what_is_under_way_when_the_child_dies_may_be_tried_again(
         name = remotes.add(
             f"slow-{slow.port}", type="webdav", url=f"http://{slow.authority}/", vendor="other"
         )
-        store = RcloneStore(f"rclone:{name}:folder")
-        monkeypatch.setattr(store, "_connect", lambda _: RcloneClient(f"{name}:", "folder", Timing(), mine))
+        store = RcloneStore(f"rclone:{name}:folder", rclone=mine)
         under_way = pool.submit(store.get, "object", limit=5)
         assert asked.wait(30)
         os.kill(program_of(mine), signal.SIGKILL)
@@ -119,8 +116,7 @@ def test_an_encrypted_configuration_without_its_password(
         "# Encrypted rclone configuration File\n\nRCLONE_ENCRYPT_V0:\n" + "A" * 80
     )
     monkeypatch.setenv("RCLONE_CONFIG", str(tmp_path / "config"))
-    store, own = RcloneStore("rclone:disk:folder"), Rclone()
-    monkeypatch.setattr(store, "_connect", lambda _: RcloneClient("disk:", "folder", Timing(), own))
+    store = RcloneStore("rclone:disk:folder", rclone=Rclone())
     for operation in (*every_operation(store), store.initialise):
         with pytest.raises(AuthError, match="RCLONE_CONFIG_PASS"):
             operation()
@@ -202,8 +198,7 @@ def test_a_machine_without_rclone_says_what_to_install(
     remotes: Remotes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    store = RcloneStore("rclone:disk:folder")
-    monkeypatch.setattr(store, "_connect", lambda _: RcloneClient("disk:", "folder", Timing(), Rclone()))
+    store = RcloneStore("rclone:disk:folder", rclone=Rclone())
     for operation in (*every_operation(store), store.initialise):
         with pytest.raises(PermanentError, match=r"not installed.*apt install rclone.*rclone config"):
             operation()
