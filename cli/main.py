@@ -27,6 +27,7 @@ _COMMANDS: Final = {
     "umount": ("mount", "Unmount a volume."),
     "status": ("status", "Show whether everything is safe, and how the clouds are."),
     "ui": ("ui", "Show everything on a page in the browser."),
+    "tray": ("tray", "Show an icon in the panel of the desktop."),
     "metrics": ("metrics", "Print figures for a monitoring system."),
     "log": ("versions", "Show who changed a file or folder, and when."),
     "events": ("status", "Show what has happened: clouds that failed, conflicts, machines."),
@@ -65,7 +66,7 @@ _COMMANDS: Final = {
 
 _SECTIONS: Final = {
     "Begin": "quickstart setup volume mount umount",
-    "Every day": "status pending sync events log ui",
+    "Every day": "status pending sync events log ui tray",
     "Files": "pin unpin evict copies label ignore share versions conflicts deletions import mirror cache",
     "Machines": "device recovery recover",
     "Clouds": "cloud limit pause resume fsck scrub repair gc",

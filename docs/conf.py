@@ -24,6 +24,7 @@ exclude_patterns = [
     "serving",
     "sync",
     "tests",
+    "tray",
 ]
 root_doc = "docs/README"
 html_theme = "furo"

@@ -30,7 +30,7 @@ from hybrisfs.errors import (
     UsageError,
     from_wire,
 )
-from hybrisfs.home import Home
+from hybrisfs.home import Home, autostart_folder, session_bus
 from hybrisfs.polling import readable
 from hybrisfs.shown import clean, quoted, shown
 from hybrisfs.verdict import judge, machines_only
@@ -38,6 +38,7 @@ from hybrisfs.wire import PROTOCOL, Channel, ChannelError, Message, connect_sock
 
 __all__ = [
     "VERSION",
+    "autostart_folder",
     "Client",
     "ConditionError",
     "DaemonError",
@@ -57,12 +58,14 @@ __all__ = [
     "judge",
     "log_path",
     "log_tail",
+    "panel_file",
     "machines_only",
     "quoted",
     "record_crash",
     "remove_service",
     "scratch_folder",
     "serve",
+    "session_bus",
     "service_status",
     "shown",
     "start_daemon",
@@ -206,6 +209,11 @@ def examine() -> list[Message]:
 def log_path() -> Path:
     """Where a daemon in the background writes its log."""
     return Home.from_environment().log
+
+
+def panel_file() -> Path:
+    """What a daemon that runs says to panels: an `hybrisfs.api.status.PanelFile`."""
+    return Home.from_environment().panels
 
 
 def scratch_folder() -> Path:

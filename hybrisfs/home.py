@@ -29,6 +29,7 @@ from hybrisfs.errors import HybrisError, UsageError
 
 __all__ = [
     "Home",
+    "autostart_folder",
     "check_volume_name",
     "has_screen",
     "logs_to_journal",
@@ -123,6 +124,11 @@ class Home:
     def credentials(self) -> Path:
         """The secrets of clouds, where the provider's own configuration or the keyring does not have them."""
         return self.config / "credentials.json"
+
+    @property
+    def panels(self) -> Path:
+        """What a daemon that runs says to panels: an `hybrisfs.api.status.PanelFile`."""
+        return self.runtime / "status.json"
 
     @property
     def log(self) -> Path:
@@ -236,6 +242,13 @@ def user_units(environment: Mapping[str, str] | None = None) -> Path:
     values = os.environ if environment is None else environment
     user = Path(values["HOME"]) if values.get("HOME") else Path.home()
     return _xdg(values, "XDG_CONFIG_HOME", user / ".config") / "systemd" / "user"
+
+
+def autostart_folder(environment: Mapping[str, str] | None = None) -> Path:
+    """Where a desktop finds what it starts with each session of this user."""
+    values = os.environ if environment is None else environment
+    user = Path(values["HOME"]) if values.get("HOME") else Path.home()
+    return _xdg(values, "XDG_CONFIG_HOME", user / ".config") / "autostart"
 
 
 def _xdg(values: Mapping[str, str], variable: str, default: Path) -> Path:

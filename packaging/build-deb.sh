@@ -3,8 +3,8 @@
 #
 # The package holds the program and all libraries that it uses in a virtual environment, /usr/lib/hybrisfs, for the
 # Python of the distribution it is built on; the units for systemd, not enabled; completions for shells; man pages;
-# the user's documentation; and what a desktop shows: menu entry, its description, icons, extensions for file
-# managers. Needs python3-venv and dpkg-dev, and PyPI; where zfec comes compiled for no such machine, gcc and
+# the user's documentation; and what a desktop shows: menu entry, its description, icons, the icon in the panel,
+# extensions for file managers. Needs python3-venv and dpkg-dev, and PyPI; where zfec comes compiled for no such machine, gcc and
 # python3-dev, too.
 #
 # The same commit, built on the same release of the same distribution, gives the same bytes: the libraries are
@@ -26,7 +26,7 @@ export LC_ALL=C.UTF-8 TZ=UTC PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE=1
 export CFLAGS=-g0 # debugging information names the folder that it was compiled in
 
 mkdir "$work/source"
-(cd "$checkout" && git ls-files -coz --exclude-standard hybrisfs sync backends cli dashboard gateway serving pyproject.toml README.md LICENSE | xargs -0 cp --parents -t "$work/source")
+(cd "$checkout" && git ls-files -coz --exclude-standard hybrisfs sync backends cli dashboard gateway serving tray pyproject.toml README.md LICENSE | xargs -0 cp --parents -t "$work/source")
 cd "$work" # Python looks for modules in the working directory: not in the checkout
 
 mkdir -p "$root$prefix"
@@ -103,6 +103,9 @@ mkdir -p "$icons/apps" "$icons/emblems" "$root/usr/share/applications"
 cp "$desktop/hybrisfs.desktop" "$root/usr/share/applications/"
 mkdir -p "$root/usr/share/metainfo"
 cp "$desktop"/*.metainfo.xml "$root/usr/share/metainfo/"
+mkdir -p "$root/etc/xdg/autostart" "$root/usr/share/kio/servicemenus"
+cp "$desktop/hybrisfs-tray.desktop" "$root/etc/xdg/autostart/"
+cp "$desktop/hybrisfs-dolphin.desktop" "$root/usr/share/kio/servicemenus/hybrisfs.desktop"
 cp "$desktop/hybrisfs.svg" "$icons/apps/"
 cp "$desktop"/emblem-*.svg "$icons/emblems/"
 for manager in nautilus nemo caja; do
@@ -130,12 +133,13 @@ cp "$debian/lintian-overrides" "$root/usr/share/lintian/overrides/hybrisfs"
 for script in postinst prerm postrm; do
     install -m 755 "$debian/$script" "$root/DEBIAN/$script"
 done
+(cd "$root" && find etc -type f -printf '/%p\n' | sort >DEBIAN/conffiles)
 architecture=$(dpkg --print-architecture)
 sed -e "s/@VERSION@/$version/" -e "s/@ARCHITECTURE@/$architecture/" \
-    -e "s/@SIZE@/$(find "$root/usr" -printf '%y %s\n' | awk '{ n += $1 == "f" ? int(($2 + 1023) / 1024) : 1 } END { print n }')/" \
+    -e "s/@SIZE@/$(find "$root/etc" "$root/usr" -printf '%y %s\n' | awk '{ n += $1 == "f" ? int(($2 + 1023) / 1024) : 1 } END { print n }')/" \
     -e "s/@PYTHON@/3.$minor/" -e "s/@NEXT_PYTHON@/3.$((minor + 1))/" \
     "$debian/control" >"$root/DEBIAN/control"
-(cd "$root" && find usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
+(cd "$root" && find etc usr -type f -print0 | sort -z | xargs -0 md5sum >DEBIAN/md5sums)
 
 find "$root" -exec touch --no-dereference --date "@$SOURCE_DATE_EPOCH" {} +
 mkdir -p "$output"

@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from cli.main import EXIT_CODES, program
-from hybrisfs.home import Home, user_units
+from hybrisfs.home import Home, autostart_folder, user_units
 from hybrisfs.service_manager import SERVICE
 
 VOLUME = "NAME"
@@ -88,6 +88,8 @@ def files() -> Mapping[str, str]:
         home.runtime: "The daemon's socket and locks.",
         home.session / "hybrisfs" / "status.json": "In a session: a word and a sentence on each volume, for "
         "panels.",
+        autostart_folder({"HOME": "~"}) / "hybrisfs-tray.desktop": "Whether the desktop starts the "
+        "icon in the panel.",
         home.log: "The log of a daemon that systemd does not run.",
         home.default_mountpoint: "Where hybrisfs quickstart mounts its volume.",
         user_units({"HOME": "~"}) / SERVICE: "The service, where no package has brought it.",

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-OURS = ("backends", "benchmarks", "cli", "dashboard", "gateway", "hybrisfs", "serving", "sync", "tests")
-PRODUCT = ("backends", "cli", "dashboard", "gateway", "hybrisfs", "serving", "sync")
+PRODUCT = ("backends", "cli", "dashboard", "gateway", "hybrisfs", "serving", "sync", "tray")
+OURS = (*PRODUCT, "benchmarks", "tests")
 
 # Package: all that it may import of ours.
 ONLY = {
@@ -26,6 +26,7 @@ ONLY = {
         "hybrisfs.qr",
     ),
     "sync": ("sync",),
+    "tray": ("tray", "hybrisfs.api", "hybrisfs.client", "hybrisfs.environment"),
     "backends": ("backends",),
     "cli": (
         "cli",
@@ -37,6 +38,7 @@ ONLY = {
         "serving.server",
         "serving.sftp_server",
         "serving.start",
+        "tray.session",
     ),
     "dashboard": (
         "dashboard",
@@ -317,7 +319,7 @@ def test_nobody_waits_for_few_descriptors_only() -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("package", ["cli", "dashboard", "gateway", "serving"])
+@pytest.mark.parametrize("package", ["cli", "dashboard", "gateway", "serving", "tray"])
 def test_the_daemon_is_asked_by_records_only(package: str) -> None:
     wrong = [
         f"{name_of(module)}: {ast.unparse(node)}"

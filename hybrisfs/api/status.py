@@ -30,6 +30,8 @@ __all__ = [
     "MachinesOnly",
     "MissingMount",
     "Owing",
+    "PanelFile",
+    "PanelVolume",
     "PinnedContent",
     "Status",
     "StatusRequest",
@@ -378,3 +380,28 @@ class EventsRequest(LongRequest[Events, Waiting]):
     """How many."""
     wait: Seconds | None = None
     """When there is none yet, wait so long for one."""
+
+
+# -- for panels -----------------------------------------------------------------------------------------
+
+
+class PanelVolume(Record):
+    """What a panel shows of a volume."""
+
+    name: str
+    state: Literal["ok", "busy", "attention", "trouble"]
+    text: str
+    """The same in a sentence."""
+    pending_files: int
+    pending_bytes: int
+    conflicts: int
+    mountpoint: str | None
+    paused: bool
+    """Whether a person has paused its transfers."""
+
+
+class PanelFile(Record):
+    """The file `status.json` in the runtime folder."""
+
+    version: Literal[1]
+    volumes: list[PanelVolume]

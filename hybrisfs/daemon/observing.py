@@ -2,7 +2,7 @@
 writes a file for panels.
 
 The file, `status.json` in the runtime folder, to which that of a session leads, is replaced whenever it
-changes: `version` (1), `volumes`, each as `hybrisfs.events.conditions` says.
+changes: an `hybrisfs.api.status.PanelFile` as JSON.
 """
 
 from __future__ import annotations
@@ -12,10 +12,17 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
-from hybrisfs.api.request import Handler, Waiting
-from hybrisfs.api.status import Events, EventsRequest, VolumeEvent, VolumeStatus
+from hybrisfs.api.request import Handler, Waiting, message_of
+from hybrisfs.api.status import (
+    Events,
+    EventsRequest,
+    PanelFile,
+    PanelVolume,
+    VolumeEvent,
+    VolumeStatus,
+)
 from hybrisfs.daemon.desktop import Desktop, PageOpener
 from hybrisfs.daemon.slots import Slot, Slots
 from hybrisfs.daemon.supervisor import Life
@@ -34,7 +41,6 @@ _REOPEN: Final = 60.0  # seconds
 _STEP: Final = 1.0  # seconds between two looks whether somebody who waits is still there
 _MOST: Final = 1000  # events in one answer
 _LONGEST: Final = 60.0  # seconds that a client may wait for events
-_STATUS_FILE: Final = "status.json"
 
 
 class _Watched:
@@ -94,7 +100,7 @@ class Observing:
         self._desktop.wake()
         if self._thread.ident is not None:
             self._thread.join()
-        self._home.runtime.joinpath(_STATUS_FILE).unlink(missing_ok=True)
+        self._home.panels.unlink(missing_ok=True)
         self._desktop.close()
 
     def date(self, facts: VolumeStatus) -> None:
@@ -155,19 +161,18 @@ class Observing:
             self._watched[name] = _Watched(EventRecord(self._home.volume_state(name)))
         return self._watched[name]
 
-    def _tell_panels(self, summaries: list[dict[str, Any]]) -> None:
+    def _tell_panels(self, summaries: list[PanelVolume]) -> None:
         try:
             self._home.link_session()
         except OSError as error:
             log.debug("%s leads to another place: %s", self._home.session, error)
-        told = json.dumps({"version": 1, "volumes": summaries}).encode("ascii")
+        told = json.dumps(message_of(PanelFile(1, summaries))).encode("ascii")
         if told == self._shown:
             return
-        path = self._home.runtime / _STATUS_FILE
         try:
-            replace_file(path, told + b"\n", self._environment)
+            replace_file(self._home.panels, told + b"\n", self._environment)
         except OSError as error:
-            log.debug("%s cannot be written: %s", path, error.strerror)
+            log.debug("%s cannot be written: %s", self._home.panels, error.strerror)
             return
         self._shown = told
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct, field
 
-from hybrisfs.api.status import AnyVolume, UnusableVolume, VolumeStatus
+from hybrisfs.api.status import AnyVolume, PanelVolume, UnusableVolume, VolumeStatus
 from hybrisfs.events.event import Event, Kind
 from hybrisfs.shown import shown
 from hybrisfs.verdict import judge, machines_only
@@ -245,11 +245,11 @@ def _span(seconds: float) -> str:
 _SERIOUS: Final = ("volume", "removed", "mount", "clouds", "error")
 
 
-def summary(facts: Facts) -> dict[str, Any]:
-    """`name`, `state` (ok, busy, attention or trouble), `text`, `pending_files`, `pending_bytes` and
-    `conflicts`."""
+def summary(facts: Facts) -> PanelVolume:
+    """What a panel shows of a volume."""
     found = conditions(facts)
     pending = facts.pending_files or 0
+    state: Literal["ok", "busy", "attention", "trouble"]
     if any(topic in found for topic in _SERIOUS):
         state = "trouble"
         text = next(found[topic].text for topic in _SERIOUS if topic in found)
@@ -265,11 +265,13 @@ def summary(facts: Facts) -> dict[str, Any]:
     else:
         but = " but what ignore rules keep here" if facts.ignored and facts.ignored.files else ""
         state, text = "ok", f"everything is safe on the clouds{but}"
-    return {
-        "name": facts.name,
-        "state": state,
-        "text": text,
-        "pending_files": pending,
-        "pending_bytes": facts.pending_bytes or 0,
-        "conflicts": facts.conflicts or 0,
-    }
+    return PanelVolume(
+        name=facts.name,
+        state=state,
+        text=text,
+        pending_files=pending,
+        pending_bytes=facts.pending_bytes or 0,
+        conflicts=facts.conflicts or 0,
+        mountpoint=facts.mountpoint,
+        paused=isinstance(facts, VolumeStatus) and facts.transfers.held == "paused",
+    )

@@ -124,6 +124,7 @@ def test_all_commands_are_there() -> None:
         "doctor",
         "status",
         "ui",
+        "tray",
         "pending",
         "sync",
         "pin",

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,14 +14,9 @@ from jeepney.io.blocking import DBusConnection, open_dbus_connection
 
 from hybrisfs.daemon.desktop import Desktop
 from hybrisfs.events.event import Show, Withdraw
+from tests.session_bus import address, bus
 
-_CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-BUS Bus Configuration 1.0//EN"
- "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
-<busconfig><type>session</type><listen>unix:path=%s</listen>
-<policy context="default"><allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/>
-<allow own="*"/></policy></busconfig>
-"""
-
+__all__ = ["address", "bus"]
 
 _SIGNALS = DBusAddress("/org/freedesktop/Notifications", interface="org.freedesktop.Notifications")
 
@@ -66,29 +59,6 @@ class Pages:
     def open(self, volume: str, section: str, token: str | None) -> None:
         self.opened.append((volume, section, token))
         self.desktop.wake()
-
-
-@pytest.fixture
-def bus(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    program = shutil.which("dbus-daemon")
-    assert program, "dbus-daemon is not installed"
-    (tmp_path / "bus.conf").write_text(_CONFIG % (tmp_path / "bus"))
-    bus = subprocess.Popen(
-        [program, "--nofork", "--print-address", f"--config-file={tmp_path / 'bus.conf'}"],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    yield bus
-    bus.kill()
-    bus.communicate()
-
-
-@pytest.fixture
-def address(bus: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch) -> str:
-    assert bus.stdout is not None
-    address = bus.stdout.readline().strip()
-    monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", address)
-    return address
 
 
 @pytest.fixture

@@ -60,15 +60,13 @@ def test_news_interrupts_nobody() -> None:
 
 
 def test_a_panel_is_told_the_worst() -> None:
-    assert summary(facts())["state"] == "ok"
-    assert summary(facts(pending_files=2))["text"] == "2 changes on the way to the clouds"
+    assert summary(facts()).state == "ok"
+    assert summary(facts(pending_files=2)).text == "2 changes on the way to the clouds"
     lacking = {"files": 2, "bytes": 9, "devices": ["ada"]}
     told = summary(facts(machines_only=lacking))
-    assert (told["state"], told["text"]) == ("busy", "2 files are on your machines only, and on no cloud yet")
+    assert (told.state, told.text) == ("busy", "2 files are on your machines only, and on no cloud yet")
     told = summary(facts(removed=True, machines_only=lacking))
-    assert told["state"] == "trouble"
-    assert told["text"] == (
-        "this device was removed from the volume: what changes here reaches no other device"
-    )
-    assert summary(facts(pending_files=2, conflicts=1))["state"] == "attention"
-    assert summary(facts(conflicts=1, states={"amber": "down", "birch": "down"}))["state"] == "trouble"
+    assert told.state == "trouble"
+    assert told.text == ("this device was removed from the volume: what changes here reaches no other device")
+    assert summary(facts(pending_files=2, conflicts=1)).state == "attention"
+    assert summary(facts(conflicts=1, states={"amber": "down", "birch": "down"})).state == "trouble"

@@ -168,10 +168,12 @@ def shipped() -> set[str]:
         "hybrisfs.cdx.json",
     )
     return {
+        "./etc/xdg/autostart/hybrisfs-tray.desktop",
         "bin/hybrisfs",
         "lib/systemd/user/hybrisfs.service",
         "lib/systemd/user/hybrisfs.socket",
         "share/applications/hybrisfs.desktop",
+        "share/kio/servicemenus/hybrisfs.desktop",
         "share/bash-completion/completions/hybrisfs",
         "share/fish/vendor_completions.d/hybrisfs.fish",
         "share/zsh/vendor-completions/_hybrisfs",
