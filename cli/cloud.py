@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
@@ -106,7 +107,25 @@ def _table(facts: Clouds) -> Iterator[str]:
     for one in facts.clouds:
         for why in filter(None, (one.reason, one.trouble)):
             yield f"{shown(one.name)}: {shown(why)}"
+    yield from _checks(facts)
     yield from warned(facts.warnings)
+
+
+def _checks(facts: Clouds) -> Iterator[str]:
+    """How far the background has come with checking what the clouds hold."""
+    for one in facts.clouds:
+        if one.checked.since is not None:
+            earlier = "" if one.checked.before is None else ", and all of it in the round before"
+            yield (
+                f"{shown(one.name)}: {one.checked.share:.0%} of what it holds was checked since "
+                f"{time.strftime('%Y-%m-%d', time.localtime(one.checked.since))}{earlier}"
+            )
+    if facts.clouds:
+        requests = sum(one.checked.requests for one in facts.clouds)
+        yield (
+            f"This machine checks within {facts.clouds[0].checked.days} days that everything is there: "
+            f"{requests:,.0f} requests a month (hybrisfs volume set {shown(facts.name)} --check-days DAYS)."
+        )
 
 
 @cloud.command(

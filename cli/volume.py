@@ -186,6 +186,11 @@ Examples:
     help="What this machine keeps beside what is used on it: all, what is asked for copies of, or none.",
 )
 @click.option(
+    "--check-days",
+    type=click.IntRange(min=1),
+    help="Within how many days it is checked that each share is on its cloud. Default: 90.",
+)
+@click.option(
     "--no-fetch-programs",
     metavar="LIST",
     help='Programs whose reads fetch nothing from the clouds, with commas between them; "default" or "none".',

@@ -77,6 +77,10 @@ export const clouds = {
   },
 };
 
+function checked({ share, since }) {
+  return `${Math.round(100 * share)} % of it, in a round begun ${ago(since)}`;
+}
+
 async function fetchAgain(app) {
   const { get } = await import("./api.js");
   app.volumes = (await get("/api/volumes?look=1")).volumes;
@@ -96,6 +100,7 @@ function cloud(app, facts_, stored, history) {
       ["Address", facts_.url],
       facts_.state === "ok" ? null : ["Since", ago(facts_.since)],
       stored ? ["Holds", `${size(stored.bytes)} in ${count(stored.objects, "object")}`] : null,
+      stored?.checked.since ? ["Checked", checked(stored.checked)] : null,
       stored && stored.use !== "in use"
         ? ["Use", stored.use + (stored.trouble ? `: ${stored.trouble}` : "")]
         : null,

@@ -44,6 +44,10 @@ export const settings = {
           text("keep_versions", "Earlier versions to keep", known.keep_versions, {
             help: "off, default, or spans such as all:2d,daily:14d,weekly:60d,monthly:2y,room:50G",
           }),
+          number("check_days", "Days within which everything on the clouds is checked", known.check_days, {
+            min: 1,
+            help: "That it is there; fewer days cost more requests.",
+          }),
           number("discard_hours", "Hours until the clouds delete what nothing needs", known.discard_hours, {
             min: 0,
           }),

@@ -11,6 +11,7 @@ from hybrisfs.api.request import LongRequest, Moved, Record, Request, Seconds, T
 
 __all__ = [
     "AddedCloud",
+    "Checked",
     "Cloud",
     "CloudAddRequest",
     "CloudAdoptRequest",
@@ -76,6 +77,22 @@ class CloudStatus(Record):
     """None when it was never tried."""
 
 
+class Checked(Record):
+    """How far the background has come with checking that all shares are on a cloud. Times are in seconds
+    since the epoch."""
+
+    days: int
+    """Within which each share is checked."""
+    since: float | None
+    """When the round that is under way began; None before the first one."""
+    before: float | None
+    """When the last whole round began; None before there was one."""
+    share: float
+    """Of the packs that the round under way has checked; 0 to 1."""
+    requests: float
+    """How many it takes in a month."""
+
+
 class Cloud(Record):
     """A cloud of a volume, and its objects."""
 
@@ -95,6 +112,7 @@ class Cloud(Record):
     trouble: str
     """The reason why it cannot be emptied, or ""."""
     retention: Retention | None
+    checked: Checked
 
 
 class Clouds(Record):

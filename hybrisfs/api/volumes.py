@@ -134,6 +134,8 @@ class VolumeSettings(Named):
     """This device suspends those against which there is a proof that no backup explains."""
     hoard: str
     """What this device keeps beside what is used on it: all, what is asked for copies of, or none."""
+    check_days: int
+    """Within which the background checks that each share is on its cloud."""
     no_fetch_programs: list[str]
     """Programs whose reads fetch nothing from the clouds; shell wildcards."""
     link_port: int
@@ -253,6 +255,7 @@ class VolumeSetRequest(Request[VolumeSettings]):
     veto_hours: int | None = None
     evict_liars: bool | None = None
     hoard: Text | None = None
+    check_days: int | None = None
     cache_bytes: int | None = None
     deletion_percent: int | None = None
     discard_hours: int | None = None

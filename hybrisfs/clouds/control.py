@@ -25,6 +25,7 @@ from hybrisfs.api.clouds import (
 from hybrisfs.clouds.agreed_clouds import reason_of
 from hybrisfs.clouds.cloud_set import CloudSet
 from hybrisfs.clouds.maintenance import Maintenance
+from hybrisfs.clouds.patrol import Patrol
 from hybrisfs.clouds.redundancy import RewritingState
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.probe import Changed, Look
@@ -70,7 +71,9 @@ class CloudControl:
         cloud_set: CloudSet,
         maintenance: Maintenance,
         writing: Writing,
+        patrol: Patrol,
     ) -> None:
+        self._patrol = patrol
         self._ground = ground = clouds.ground
         self._environment = ground.fs.environment
         self._monotonic = self._environment.monotonic
@@ -108,6 +111,7 @@ class CloudControl:
                     else "",
                     trouble=job.trouble if job is not None else "",
                     retention=self.retention(record.url),
+                    checked=self._patrol.facts(number),
                 )
             )
         return found

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from hybrisfs.dispersal import probe as poll
 from hybrisfs.dispersal import reader, writer
-from hybrisfs.dispersal.chunks import ChunkReader, owed_share, sample_share
+from hybrisfs.dispersal.chunks import ChunkReader, owed_share
 from hybrisfs.dispersal.cloud import Cloud, CloudStatus
 from hybrisfs.dispersal.clouds import Clouds
 from hybrisfs.dispersal.errors import CloudsUnavailable, Finding
@@ -240,12 +240,6 @@ class Engine:
             return _unconfigured(share_name(pack_id, index), cloud)
         owed = owed_share(self._clouds, cloud, self._tables, pack_id, index)
         return _what(check(self._clouds, owed, self._timing.get))
-
-    def sample_share(self, cloud: int, pack_id: bytes, index: int) -> str | None:
-        """Like `check_share`, but read only the header, which proves the table, and one random fragment."""
-        if cloud not in self._clouds:
-            return _unconfigured(share_name(pack_id, index), cloud)
-        return _what(sample_share(self._clouds, cloud, self._tables, pack_id, index, self._timing.get))
 
     def check_object(
         self, cloud: int, name: str, limit: int, verify: Callable[[bytes], object]

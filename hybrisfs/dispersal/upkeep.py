@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -70,10 +71,17 @@ class Upkeep:
             cloud, share_name(pack_id, index), MAX_SHARE, share_check(self._tables, pack_id, index)
         )
 
-    def sample_share(self, cloud: int, pack_id: bytes, index: int) -> Finding | None:
-        """Read and verify the header of a share and one random fragment; return what is wrong."""
+    def sample_share(
+        self, cloud: int, pack_id: bytes, index: int, *, most: float = math.inf
+    ) -> Finding | None:
+        """Read and verify the header of a share and one random fragment; return what is wrong.
+
+        Of fragments no more than *most* bytes are read on average: with 0 only the header is.
+        """
         refused = self._refused(cloud, share_name(pack_id, index))
-        return refused or sample_share(self._clouds, cloud, self._tables, pack_id, index, self._get_timeout)
+        return refused or sample_share(
+            self._clouds, cloud, self._tables, pack_id, index, self._get_timeout, most=most
+        )
 
     def gather_share(self, cloud: int, pack_id: bytes, index: int, rebuild: PackRebuild) -> Finding | None:
         """Read a whole share into `rebuild`; return what is wrong with it."""

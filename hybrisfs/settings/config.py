@@ -19,14 +19,15 @@ epoch; `hybrisfs limit`, `pause` and `resume` change them at any time. What noth
 `discard_hours` is deleted from the clouds. `keep_versions` says how long earlier versions of files are kept:
 see `hybrisfs.versions.retention`. `notifications` says whether the desktop shows troubles that need a person.
 `hoard` says what this device keeps of the volume, beside what is used on it: "all", what is "asked" of it
-when labels ask for copies, or "none" for the sake of others. A veto is possible for `veto_hours` before this
+when labels ask for copies, or "none" for the sake of others. Within `check_days` the background checks
+that each share is on its cloud (`hybrisfs.clouds.patrol`). A veto is possible for `veto_hours` before this
 device seconds another one's accusation. With `evict_liars` this device itself accuses each device against
 which there is a proof (`hybrisfs.sharing.misconduct`).
 
 The file holds no secret and may be edited by hand at any time. `cache_bytes`, `deletion_percent`,
-`stale_reads`, `transfers`, `keep_versions`, `notifications`, `veto_hours`, `evict_liars` and `hoard` hold
-within seconds; `no_fetch_programs`, `links`, `discard_hours` and everything else when the daemon has been
-restarted, which `status` says.
+`stale_reads`, `transfers`, `keep_versions`, `notifications`, `veto_hours`, `evict_liars`, `hoard` and
+`check_days` hold within seconds; `no_fetch_programs`, `links`, `discard_hours` and everything else when the
+daemon has been restarted, which `status` says.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ from sync import VOLUME_ID_SIZE, Hoard
 
 __all__ = [
     "DEFAULT_CACHE_BYTES",
+    "DEFAULT_CHECK_DAYS",
     "DEFAULT_DELETION_SHARE",
     "DEFAULT_DISCARD_HOURS",
     "DEFAULT_NO_FETCH_PROGRAMS",
@@ -74,6 +76,8 @@ DEFAULT_TRANSFERS: Final = TransferSettings()
 DEFAULT_DISCARD_HOURS: Final = 72  # a backup of Friday night may be restored on Monday evening
 DEFAULT_VETO_HOURS: Final = 72  # likewise
 DEFAULT_CACHE_BYTES: Final = 20 << 30
+DEFAULT_CHECK_DAYS: Final = 90
+_MOST_CHECK_DAYS: Final = 3660
 STALE_READS: Final = ("warn", "block")
 HOARDS: Final = {"all": Hoard.ALL, "asked": Hoard.ASKED, "none": Hoard.NONE}
 """By the words of `hoard`."""
@@ -144,6 +148,7 @@ class VolumeConfig(Struct, frozen=True):
     veto_hours: int = DEFAULT_VETO_HOURS
     evict_liars: bool = False
     hoard: Literal["all", "asked", "none"] = "asked"
+    check_days: int = DEFAULT_CHECK_DAYS
 
     unknown: Mapping[str, Any] = field(default_factory=dict)
     """Entries of the file that this program does not know. They stay there."""
@@ -244,6 +249,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
     veto_hours: Annotated[int, Meta(ge=1, le=MOST_HOURS)] = DEFAULT_VETO_HOURS
     evict_liars: bool = False
     hoard: Literal["all", "asked", "none"] = "asked"
+    check_days: Annotated[int, Meta(ge=1, le=_MOST_CHECK_DAYS)] = DEFAULT_CHECK_DAYS
     links: _Links = _Links(DEFAULT_LINKS.port, (), DEFAULT_LINKS.discover)
     transfers: _Transfers = _Transfers(DEFAULT_TRANSFERS.up.text, DEFAULT_TRANSFERS.down.text, "pause", False)
     shared: bool | msgspec.UnsetType = msgspec.UNSET
@@ -316,6 +322,7 @@ def _read(name: str, path: Path, facts: Any) -> VolumeConfig:
         file.veto_hours,
         file.evict_liars,
         file.hoard,
+        file.check_days,
         _unknown(facts, _File) | {one: entries for one, entries in nested.items() if entries},
     )
 
@@ -351,6 +358,7 @@ def _entries(config: VolumeConfig) -> _File:
         veto_hours=config.veto_hours,
         evict_liars=config.evict_liars,
         hoard=config.hoard,
+        check_days=config.check_days,
         links=_Links(links.port, tuple(map(format_address, links.addresses)), links.discover),
         transfers=_Transfers(
             transfers.up.text,

@@ -32,6 +32,7 @@ _AT_ANY_TIME: Final = frozenset(
         "veto_hours",
         "evict_liars",
         "hoard",
+        "check_days",
     }
 )
 _NAMES_IN_FILE: Final = {"deletion_share": "deletion_percent"}  # where they differ
@@ -136,6 +137,7 @@ def entries_of(config: VolumeConfig, doubts: Sequence[str]) -> VolumeSettings:
         veto_hours=config.veto_hours,
         evict_liars=config.evict_liars,
         hoard=config.hoard,
+        check_days=config.check_days,
         no_fetch_programs=list(config.no_fetch_programs),
         link_port=config.links.port,
         link_addresses=list(map(format_address, config.links.addresses)),

@@ -89,7 +89,7 @@ class RowWriter:
     def set_meta(self, key: str, value: int | bytes) -> None:
         self.execute("UPDATE meta SET value = ? WHERE key = ?", (value, key))
 
-    def add_meta(self, key: str, value: int | bytes) -> None:
+    def add_meta(self, key: str, value: int | bytes | str) -> None:
         """Note what a new database does not have, or note it again."""
         self.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 

@@ -85,7 +85,7 @@ class Opened:
         self.following, self.checkpoints = receiving.following, receiving.checkpoints
         self.peering = receiving.peering
         self.writing, self.relayer, self.uploads = writing, writing.relayer, writing.uploads
-        self.maintenance, self.checkup = upkeep.maintenance, upkeep.checkup
+        self.maintenance, self.checkup, self._patrol = upkeep.maintenance, upkeep.checkup, upkeep.patrol
         self.thinner, self.versions = upkeep.thinner, upkeep.versions
         self.unreadable, self.collector = upkeep.unreadable, upkeep.collector
         self.recovery, self._cloud_set, self.clouds = control.kits, control.cloud_set, control.clouds
@@ -138,6 +138,7 @@ class Opened:
         self.versions.keep(config.keep_versions)
         self.fs.journal.budget = config.cache_bytes
         self._kept_copies.hoard = HOARDS[config.hoard]
+        self._patrol.days = config.check_days
         self.signals.content_wanted()
 
     def _start(self, publishing: Publishing, reading: Reading) -> Mapping[str, threading.Thread]:

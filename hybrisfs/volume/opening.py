@@ -22,6 +22,7 @@ from hybrisfs.clouds.cloud_set import CloudSet
 from hybrisfs.clouds.control import CloudControl
 from hybrisfs.clouds.maintenance import Maintenance
 from hybrisfs.clouds.objects import CloudObjects
+from hybrisfs.clouds.patrol import Patrol
 from hybrisfs.dispersal.engine import Marker
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.seal import Sealer
@@ -211,6 +212,7 @@ class Upkeep(Struct, frozen=True):
     """What is done now and then to what is on the clouds, and kept of versions."""
 
     maintenance: Maintenance
+    patrol: Patrol
     checkup: Checkup
     thinner: Thinner
     versions: Versions
@@ -225,14 +227,15 @@ def open_upkeep(reading: Reading, receiving: Receiving, writing: Writing, mounti
     objects = CloudObjects(writing, fetcher, receiving.checkpoints.expected)
     maintenance = Maintenance(objects, writing)
     recent = RecentPuts(fs, objects.expected, objects.upkeep, sharing.device, fs.environment)
-    checkup = Checkup(fs, clouds.engine, clouds.marker, ground.signals, recent, maintenance)
+    patrol = Patrol(fs.state, fs.environment, config.check_days)
+    checkup = Checkup(fs, clouds.engine, clouds.marker, ground.signals, recent, maintenance, patrol)
     checkup.minute.listen(receiving.following.look_after)
     thinner = Thinner(fs, config.keep_versions, Pages(fs, fetcher))
     versions = Versions(fs, ground.committer, fetcher, thinner, writing.uploads, config.name)
     unreadable = Unreadable(ground, versions, mounting)
     fetcher.unavailable.listen(unreadable.note)
     collector = Collector(ground, fetcher, writing, thinner, objects)
-    return Upkeep(maintenance, checkup, thinner, versions, unreadable, collector)
+    return Upkeep(maintenance, patrol, checkup, thinner, versions, unreadable, collector)
 
 
 class Control(Struct, frozen=True):
@@ -270,7 +273,7 @@ def open_control(
     return Control(
         kits,
         cloud_set,
-        CloudControl(clouds, cloud_set, maintenance, writing),
+        CloudControl(clouds, cloud_set, maintenance, writing, upkeep.patrol),
         Fsck(writing, maintenance, upkeep.collector, cloud_set),
         Mirrors(ground, reading, mounting),
         Pinning(fs, committer, reading.pinner, reading.room, ground.signals, mounting),

@@ -16,6 +16,9 @@ from tests.daemon.fake import FakeVolume, FakeVolumes
 def test_list_and_test(photos: FakeVolume, run: Run) -> None:
     assert run("cloud", "list", "photos").stdout == (
         "NAME   USE     STATE  OBJECTS  DATA    URL\namber  in use  ok     1,200    3.0 MB  file:///amber\n"
+        "amber: 41% of what it holds was checked since 2025-10-09\n"
+        "This machine checks within 90 days that everything is there: 1,333 requests a month "
+        "(hybrisfs volume set photos --check-days DAYS).\n"
     )
     photos.clouds.trouble = "no cloud can\ntake it"
     assert "amber: $'no cloud can\\ntake it'\n" in run("cloud", "list").stdout

@@ -10,6 +10,7 @@ import msgspec
 
 from hybrisfs.api.clouds import (
     AddedCloud,
+    Checked,
     Cloud,
     KeptCloud,
     NamedCloud,
@@ -60,6 +61,7 @@ class FakeClouds:
                 reason="",
                 trouble=self.trouble,
                 retention=self._retention(),
+                checked=Checked(90, 1_760_000_000.0, None, 0.41, 1333.3),
             )
         ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import threading
@@ -291,26 +292,40 @@ def test_samples_read_the_header_and_one_fragment() -> None:
         (location,) = cluster.write([random.Random(0).randbytes(100_000)])
         pack_id, cloud = location.pack_id, location.placement[1]
         store, name = cluster.stores[cloud], share_name(pack_id, 1)
-        assert cluster.engine.sample_share(cloud, pack_id, 1) is None
+
+        def sample(most: float = math.inf) -> str:
+            found = cluster.engine.upkeep.sample_share(cloud, pack_id, 1, most=most)
+            return "" if found is None else found.what
+
+        assert sample() == ""
         assert store.requests[-3:] == ["get_range"] * 3
         whole = store.objects[name]
         store.objects[name] = whole[:-1] + bytes([whole[-1] ^ 1])
-        assert cluster.engine.sample_share(cloud, pack_id, 1) == (
-            f"{name} is wrong: fragment of chunk {location.chunk_id.hex()[:16]} is altered"
-        )
+        assert sample(most=0) == "", "only the header is read"
+        assert sample() == f"{name} is wrong: fragment of chunk {location.chunk_id.hex()[:16]} is altered"
         store.objects[name] = whole[:20] + bytes([whole[20] ^ 1]) + whole[21:]
-        assert "is wrong: share belongs to pack" in (cluster.engine.sample_share(cloud, pack_id, 1) or "")
+        assert "is wrong: share belongs to pack" in sample(most=0)
         store.objects[name] = whole[:200]
-        assert "is damaged" in (cluster.engine.sample_share(cloud, pack_id, 1) or "")
+        assert "is damaged" in sample()
         del store.objects[name]
-        assert "is missing" in (cluster.engine.sample_share(cloud, pack_id, 1) or "")
+        assert "is missing" in sample(most=0)
         assert cluster.states() == {f"c{cloud}": "lying"}
         store.objects[name] = whole
-        assert cluster.engine.sample_share(cloud, pack_id, 1) is None
+        assert sample() == ""
         assert cluster.states() == {f"c{cloud}": "lying"}, "a sample does not prove that the whole is right"
         assert cluster.engine.check_share(cloud, pack_id, 1) is None
         assert cluster.states() == {}
-        assert "no longer configured" in (cluster.engine.sample_share(99, pack_id, 1) or "")
+
+
+def test_long_fragments_are_sampled_by_chance_as_bytes_allow() -> None:
+    with Cluster(1, 1, 3) as cluster:
+        (location,) = cluster.write([random.Random(0).randbytes(100_000)])
+        cloud, store = location.placement[0], cluster.stores[location.placement[0]]
+        store.requests.clear()
+        for _ in range(200):
+            assert cluster.engine.upkeep.sample_share(cloud, location.pack_id, 0, most=25_000) is None
+        fragments = len(store.requests) - 2 * 200
+        assert 25 <= fragments <= 80, "one in four"
 
 
 def test_full_clouds_are_read_but_not_written() -> None:
