@@ -52,7 +52,10 @@ class AzureStore(BucketStore):
         form="az://container/folder?account=ACCOUNT",
         what="Azure Blob Storage",
         options=frozenset({"account", "endpoint"}),
-        secrets=(Secret("account_key", "Account key"), Secret("sas_token", "SAS token, instead of the key")),
+        secrets=(
+            Secret("account_key", "Account key", account=True),
+            Secret("sas_token", "SAS token, instead of the key", account=True),
+        ),
         problem=_problem,
         server=lambda address: f"https://{address.options['account']}.blob.core.windows.net/",
     )

@@ -35,6 +35,8 @@ class Secret(NamedTuple):
     label: str
     hidden: bool = True
     """Whether it must not be seen while a person types it."""
+    account: bool = False
+    """Whether it tells one account at a provider from another."""
 
 
 class CloudKind(Struct, frozen=True):

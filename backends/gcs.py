@@ -44,8 +44,8 @@ class GcsStore(BucketStore):
         what="Google Cloud Storage",
         options=frozenset({"endpoint", "location", "project"}),
         secrets=(
-            Secret("service_account", "Key of a service account, JSON"),
-            Secret("token", "Access token"),
+            Secret("service_account", "Key of a service account, JSON", account=True),
+            Secret("token", "Access token", account=True),
         ),
         problem=no_bucket,
         server=lambda address: "https://storage.googleapis.com/",

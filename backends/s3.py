@@ -55,7 +55,7 @@ class S3Store(BucketStore):
         options=frozenset({"addressing", "endpoint", "profile", "region"}),
         local_options=frozenset({"profile"}),
         secrets=(
-            Secret("access_key_id", "Access key id", hidden=False),
+            Secret("access_key_id", "Access key id", hidden=False, account=True),
             Secret("secret_access_key", "Secret access key"),
             Secret("session_token", "Session token, of temporary keys"),
         ),

@@ -11,19 +11,14 @@ import os
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from backends.address import scheme_of, short_name
 from backends.credentials import Credentials
 from backends.errors import StoreError
-from backends.registry import server_of
+from backends.registry import secrets_of, server_of
 
 __all__ = ["lost_together"]
-
-_ACCOUNT: Final = ("access_key_id", "service_account", "account_key", "sas_token", "token")
-"""What tells one account at a provider from another, of the secrets that the drivers of buckets take."""
-_BUCKETS: Final = ("s3", "gs", "az")
 
 
 def lost_together(clouds: Sequence[tuple[str, str]], credentials: Credentials) -> list[str]:
@@ -52,8 +47,9 @@ def _domain(url: str, credentials: Credentials) -> tuple[str, ...]:
     if (scheme := scheme_of(url)) == "rclone":
         return (f"in one remote of {scheme}, {short_name(url)}",)
     host = urlsplit(server_of(url) or "").hostname or parts.hostname or ""
-    if parts.scheme not in _BUCKETS:
+    accounts = [secret.name for secret in secrets_of(url) if secret.account]
+    if not accounts:
         return (f"at one host, {host}",)
     secrets = credentials.lookup(url)
-    known = next((value for name in _ACCOUNT if (value := secrets.get(name))), "")
+    known = next((value for name in accounts if (value := secrets.get(name))), "")
     return f"in one account at {host}", known, *parse_qs(parts.query).get("profile", [])

@@ -218,7 +218,7 @@ def describe_secrets(url: str, store: CredentialStore) -> SecretsOfPlace:
         known = bool(store.lookup(url))
     except AuthError as error:
         raise unusable(error) from error
-    secrets = [api.Secret(*secret) for secret in secrets_of(url)]
+    secrets = [api.Secret(one.name, one.label, one.hidden) for one in secrets_of(url)]
     kind = kind_of(url)
     return SecretsOfPlace(without_secrets(url), secrets, known, "" if kind is None else kind.logins)
 
