@@ -15,6 +15,7 @@ import pytest
 
 from backends.registry import drivers
 from cli.main import program
+from docs.evidence import evidence_page, with_tables
 from docs.formats import formats_page
 from docs.reference import reference_page
 from tests.system.device import REPOSITORY
@@ -25,6 +26,20 @@ _CODE = ("hybrisfs", "cli", "sync", "backends")
 
 def test_formats_are_those_of_the_code() -> None:
     assert (_DOCS / "formats.md").read_text() == formats_page(), "run python -m docs.formats"
+
+
+def test_figures_are_those_of_the_results() -> None:
+    assert (_DOCS / "evidence.md").read_text() == evidence_page(), "run python -m docs.evidence"
+    performance = (_DOCS / "performance.md").read_text()
+    assert performance == with_tables(performance), "run python -m docs.evidence"
+    assert performance.count("<!-- table ") == performance.count("<!-- end -->") == 6
+    results = (REPOSITORY / "benchmarks" / "results" / "local.md").read_text()
+    measured = {tuple(row.split(" | ")[1:5]) for row in results.splitlines()}
+    section = (REPOSITORY / "README.md").read_text().partition("## How fast it is")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ") and not line.startswith("| |")]
+    assert len(rows) == 10
+    for row in rows:
+        assert tuple(row.removesuffix(" |").split(" | ")[1:5]) in measured, row
 
 
 def test_the_reference_is_that_of_the_commands() -> None:
