@@ -211,7 +211,8 @@ class VersionsAdapter(Adapter):
         return super().create(request, parent, name, mode, flags)
 
     def unlink(self, request: Request, parent: int, name: bytes) -> None:
-        self._require_own(request, parent, name)
+        if parent == ROOT_INO or _is_version(parent):
+            self._require_own(request, parent, name)
         super().unlink(request, parent, name)
 
     def rmdir(self, request: Request, parent: int, name: bytes) -> None:
@@ -221,8 +222,9 @@ class VersionsAdapter(Adapter):
     def rename(
         self, request: Request, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int
     ) -> Later | None:
-        self._require_own(request, parent, name)
-        self._require_free(request, new_parent, new_name)
+        if parent == ROOT_INO or new_parent == ROOT_INO or _is_version(parent) or _is_version(new_parent):
+            self._require_own(request, parent, name)
+            self._require_free(request, new_parent, new_name)
         return super().rename(request, parent, name, new_parent, new_name, flags)
 
     def setattr(

@@ -134,8 +134,12 @@ class NodeTable:
 # A name keeps its number when it comes to mean another node, so that no listing misses it or has it twice.
 
 
-PlaceRow: TypeAlias = tuple[int, int, int]
-"""The node with a name: its inode, the slot of the place, and the stamp."""
+PlaceRow: TypeAlias = tuple[int, int, int, int]
+"""The node with a name: its inode, the slot of the place, the stamp, and the number of the name."""
+_FIND_PLACE: Final = "SELECT ino, slot, stamp, number FROM place WHERE parent = ? AND name = ?"
+_INSERT_NEW_PLACE: Final = (
+    "INSERT INTO place (parent, name, ino, slot, stamp, wanted) VALUES (?, ?, ?, ?, ?, ?)"
+)
 _INSERT_PLACE: Final = (
     "INSERT INTO place (number, parent, name, ino, slot, stamp, wanted) "
     "SELECT iif(EXISTS (SELECT 1 FROM place WHERE number = ?1), NULL, ?1), ?, ?, ?, ?, ?, ?"
@@ -181,6 +185,10 @@ class PlaceTable:
 
     def __init__(self, database: RowWriter) -> None:
         self._db = database
+        # What was found last, where, and at which number of changes: the kernel looks a name up just before
+        # it has something put there.
+        self._found: PlaceRow | None = None
+        self._found_at: tuple[int, int, bytes] | None = None
 
     # -- of an inode -----------------------------------------------------------------------------
 
@@ -240,10 +248,11 @@ class PlaceTable:
 
     def find(self, parent: int, name: bytes) -> PlaceRow | None:
         """The node with the name in a directory."""
-        row: PlaceRow | None = self._db.execute(
-            "SELECT ino, slot, stamp FROM place WHERE parent = ? AND name = ?", (parent, name)
-        ).fetchone()
-        return row
+        where = self._db.total_changes(), parent, name
+        if where != self._found_at:
+            self._found = self._db.execute(_FIND_PLACE, (parent, name)).fetchone()
+            self._found_at = where
+        return self._found
 
     def holder(self, parent: int, name: bytes) -> Holder | None:
         """The node that is shown under a name."""
@@ -332,19 +341,20 @@ class PlaceTable:
     ) -> None:
         """Give an inode a name that nothing has. *number*: the one that the name had before; if another name
         has taken it, the name gets a new one. *wanted*: see `hybrisfs.state.schema`."""
-        row = self._db.execute(_INSERT_PLACE, (number, parent, name, ino, slot, stamp, wanted))
-        self._db.note_place((row.lastrowid, parent, name, ino, slot, stamp, wanted))
+        values = parent, name, ino, slot, stamp, wanted
+        if number is None:
+            row = self._db.execute(_INSERT_NEW_PLACE, values)
+        else:
+            row = self._db.execute(_INSERT_PLACE, (number, *values))
+        self._db.note_place((row.lastrowid, *values))
 
     def restore(self, rows: Iterable[tuple[Any, ...]]) -> None:
         """Insert rows that were recorded."""
         self._db.executemany(_INSERT_PLACE, rows)
 
-    def remove_name(self, parent: int, name: bytes) -> int:
-        """Remove a name that is there; its number."""
-        number: int = self._db.execute(
-            "DELETE FROM place WHERE parent = ? AND name = ? RETURNING number", (parent, name)
-        ).fetchone()[0]
-        return number
+    def remove(self, number: int) -> None:
+        """Remove the name with this number, which is there."""
+        self._db.execute("DELETE FROM place WHERE number = ?", (number,))
 
     def set_stamp(self, stamp: int, places: Iterable[tuple[int, int]]) -> None:
         """The update with this stamp wrote these places, each given by its inode and slot."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import stat
+from collections.abc import Iterable
 from typing import Final
 
 from hybrisfs.environment import Environment
@@ -169,16 +170,33 @@ class Names:
         stamp: int,
         number: int | None = None,
     ) -> None:
+        self._put(tx, directory, name, inode, slot, stamp, number)
+        self._changed_entries(tx, directory, (name,), _links_to_parent(inode))
+
+    def _put(
+        self,
+        tx: Transaction,
+        directory: Inode,
+        name: bytes,
+        inode: Inode,
+        slot: int,
+        stamp: int,
+        number: int | None,
+    ) -> None:
         tx.places.insert(directory.ino, name, inode.ino, slot, stamp, number)
         self._changes.mark(place_key(inode.id, slot), inode.ino)
-        self._changed_entries(tx, directory, name, 1 if inode.is_directory else 0)
 
-    def _changed_entries(self, tx: Transaction, directory: Inode, name: bytes, subdirectories: int) -> None:
+    def _changed_entries(
+        self, tx: Transaction, directory: Inode, names: Iterable[bytes], subdirectories: int
+    ) -> None:
+        """Names have come to a directory or gone from it, and with them so many *subdirectories*."""
         directory.nlink += subdirectories
-        self._inodes.disturbed.add((directory.ino, name))
+        for name in names:
+            self._inodes.disturbed.add((directory.ino, name))
         self._inodes.touch(directory)
         # A contributor does not change its folder itself.
-        if self._borders.may_change(tx, self._inodes.shown_as(tx, directory)):
+        borders = self._borders
+        if borders.limits is None or borders.may_change(tx, self._inodes.shown_as(tx, directory)):
             directory.mtime = directory.ctime = self._inodes.now()
             self._changes.mark(attr_key(directory.id), directory.ino)
 
@@ -203,25 +221,24 @@ class Names:
         if not tx.places.is_empty(ino):
             raise failure(errno.ENOTEMPTY)
 
-    def _remove(self, tx: Transaction, directory: Inode, name: bytes, inode: Inode, place: PlaceRow) -> int:
-        """Take a name away, and the node with it when it was the last; the number of the name."""
-        ino, slot, stamp = place
+    def _remove(self, tx: Transaction, directory: Inode, name: bytes, inode: Inode, place: PlaceRow) -> None:
+        """Take a name away, and the node with it when it was the last."""
+        ino, slot, stamp, number = place
         self._borders.require_entry(tx, directory.id)
         self._inodes.intend(tx, inode, Intent.REMOVE)
-        number = tx.places.remove_name(directory.ino, name)
+        tx.places.remove(number)
         self._changes.retire(place_key(inode.id, slot), ino, stamp=stamp)
-        self._changed_entries(tx, directory, name, -1 if inode.is_directory else 0)
+        self._changed_entries(tx, directory, (name,), -_links_to_parent(inode))
         inode.ctime = self._inodes.now()
         inode.nlink -= 2 if inode.is_directory else 1
         if inode.nlink > 0:
             self._inodes.touch(inode)
-            return number
+            return
         inode.nlink = 0
         inode.orphan = True
         self._changes.drop(attr_key(inode.id))
         self._changes.drop(content_key(inode.id))
         self.nameless(tx, inode)
-        return number
 
     # -- renaming --------------------------------------------------------------------------------
 
@@ -234,7 +251,8 @@ class Names:
         source = self._require(tx, parent, name)
         target = tx.places.find(new_parent, new_name)
         _check_name(new_name)
-        old_dir, new_dir = self.directory(tx, parent), self._require_living_directory(tx, new_parent)
+        new_dir = self._require_living_directory(tx, new_parent)
+        old_dir = new_dir if parent == new_parent else self.directory(tx, parent)
         moved = self.inode(tx, source[0])
         self._require_move(tx, moved, old_dir, new_dir)
         if target is not None:
@@ -257,11 +275,17 @@ class Names:
             former = self.inode(tx, target[0])
             _stand_for(moved, former)
             replaced = place_key(former.id, target[1])
-            number = self._remove(tx, new_dir, new_name, former, target)
+            number = target[3]
+            self._remove(tx, new_dir, new_name, former, target)
         source = self._about_to_move(tx, moved, source)
-        tx.places.remove_name(old_dir.ino, name)
-        self._changed_entries(tx, old_dir, name, -1 if moved.is_directory else 0)
-        self._insert(tx, new_dir, new_name, moved, source[1], source[2], number)
+        tx.places.remove(source[3])
+        self._put(tx, new_dir, new_name, moved, source[1], source[2], number)
+        if old_dir is new_dir:
+            self._changed_entries(tx, new_dir, (name, new_name), 0)
+        else:
+            subdirectories = _links_to_parent(moved)
+            self._changed_entries(tx, old_dir, (name,), -subdirectories)
+            self._changed_entries(tx, new_dir, (new_name,), subdirectories)
         if replaced is not None:
             self._changes.tie(replaced)
         self._moved(moved)
@@ -284,11 +308,12 @@ class Names:
         _stand_for(left, right)
         _stand_for(right, left)
         first, second = self._about_to_move(tx, left, first), self._about_to_move(tx, right, second)
-        numbers = tx.places.remove_name(one_dir.ino, one), tx.places.remove_name(two_dir.ino, two)
-        self._changed_entries(tx, one_dir, one, -1 if left.is_directory else 0)
-        self._changed_entries(tx, two_dir, two, -1 if right.is_directory else 0)
-        self._insert(tx, one_dir, one, right, second[1], second[2], numbers[0])
-        self._insert(tx, two_dir, two, left, first[1], first[2], numbers[1])
+        tx.places.remove(first[3])
+        tx.places.remove(second[3])
+        self._changed_entries(tx, one_dir, (one,), -_links_to_parent(left))
+        self._changed_entries(tx, two_dir, (two,), -_links_to_parent(right))
+        self._insert(tx, one_dir, one, right, second[1], second[2], first[3])
+        self._insert(tx, two_dir, two, left, first[1], first[2], second[3])
         self._changes.tie(place_key(right.id, second[1]))
         self._moved(left)
         self._moved(right)
@@ -296,7 +321,7 @@ class Names:
     def _about_to_move(self, tx: Transaction, inode: Inode, place: PlaceRow) -> PlaceRow:
         """The place, once nothing else hangs on it: then it may be one that no update has named."""
         self._inodes.intend(tx, inode, Intent.MOVE)
-        return place if inode.attr_stamp else (place[0], place[1], 0)
+        return place if inode.attr_stamp else (place[0], place[1], 0, place[3])
 
     def _moved(self, inode: Inode) -> None:
         inode.ctime = self._inodes.now()
@@ -314,12 +339,18 @@ class Names:
             raise failure(errno.ENOTDIR)
 
     def _require_move(self, tx: Transaction, moved: Inode, old: Inode, new: Inode) -> None:
-        self._borders.require_move(tx, self._inodes.shown_as(tx, moved), old.id, new.id)
+        if self._borders.folders:
+            self._borders.require_move(tx, self._inodes.shown_as(tx, moved), old.id, new.id)
 
     def _require_outside(self, tx: Transaction, moved: Inode, directory: int) -> None:
         """A directory may not move into itself."""
         if moved.is_directory and moved.ino in (directory, *tx.places.above(directory)):
             raise failure(errno.EINVAL)
+
+
+def _links_to_parent(inode: Inode) -> int:
+    """How many links a directory has from this node in it."""
+    return 1 if inode.is_directory else 0
 
 
 def _stand_for(inode: Inode, former: Inode) -> None:

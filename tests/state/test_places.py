@@ -15,12 +15,13 @@ def test_a_name_is_found_until_it_is_removed(rig: Rig) -> None:
     places = rig.tx.places
     assert places.find(ROOT_INO, b"one") is None and places.is_empty(ROOT_INO)
     places.insert(ROOT_INO, b"one", 7, 3, 0)
-    assert places.find(ROOT_INO, b"one") == (7, 3, 0) and not places.is_empty(ROOT_INO)
+    found = places.find(ROOT_INO, b"one")
+    assert found is not None and found[:3] == (7, 3, 0) and not places.is_empty(ROOT_INO)
     with pytest.raises(sqlite3.IntegrityError):
         places.insert(ROOT_INO, b"one", 8, 0, 0)
     places.set_stamp(12, [(7, 3), (7, 4)])
-    assert places.find(ROOT_INO, b"one") == (7, 3, 12)
-    places.remove_name(ROOT_INO, b"one")
+    assert places.find(ROOT_INO, b"one") == (7, 3, 12, found[3])
+    places.remove(found[3])
     assert places.find(ROOT_INO, b"one") is None and places.is_empty(ROOT_INO)
 
 
@@ -28,16 +29,23 @@ def test_a_name_keeps_its_number_unless_another_has_taken_it(rig: Rig) -> None:
     places = rig.tx.places
     for number, name in enumerate((b"one", b"two", b"three"), 7):
         places.insert(ROOT_INO, name, number, 0, 0)
-    number = places.remove_name(ROOT_INO, b"two")
+    number = _number(rig, b"two")
+    places.remove(number)
     places.insert(ROOT_INO, b"two", 20, 0, 0, number)
     assert [row[:3] for row in places.listing(ROOT_INO, 0, 9)] == [
         (number - 1, b"one", 7), (number, b"two", 20), (number + 1, b"three", 9),
     ]  # fmt: skip
     assert [row[1] for row in places.listing(ROOT_INO, number - 1, 1)] == [b"two"]
-    places.remove_name(ROOT_INO, b"two")
+    places.remove(number)
     places.insert(ROOT_INO, b"four", 21, 0, 0, number)
     places.insert(ROOT_INO, b"two", 20, 0, 0, number)
-    assert places.remove_name(ROOT_INO, b"two") == number + 2
+    assert _number(rig, b"two") == number + 2
+
+
+def _number(rig: Rig, name: bytes) -> int:
+    found = rig.tx.places.find(ROOT_INO, name)
+    assert found is not None
+    return found[3]
 
 
 def test_a_listing_says_what_is_known_of_the_nodes(rig: Rig) -> None:
@@ -71,7 +79,7 @@ def test_an_inode_is_shown_by_its_slots(rig: Rig) -> None:
     assert places.within(ROOT_INO) == [(7, 5), (7, 2)]
     places.told(7, 5, 1)
     places.told(7, 2, 1)
-    assert places.find(ROOT_INO, b"two") == (7, 5, 1) and places.find(ROOT_INO, one.name) == (7, 2, 9)
+    assert [places.find(ROOT_INO, name) for name in (b"two", one.name)] == [(7, 5, 1, 1), (7, 2, 9, 2)]
     places.move_to(7, 8)
     found = places.withdraw(8, 5)
     assert found is not None and found[0] == two and places.withdraw(8, 5) is None
@@ -95,7 +103,7 @@ def test_nodes_that_want_one_name_are_shown_beside_it(rig: Rig) -> None:
     assert places.are_beside(ROOT_INO, b"name", 1) and not places.are_beside(ROOT_INO, b"name", 2)
     places.keep_name(7)
     assert places.holder(ROOT_INO, b"name 2") == (7, 0, (ROOT_INO, b"name 2", None))
-    assert places.find(ROOT_INO, b"name 2") == (7, 0, 0) and not places.contested()
+    assert places.find(ROOT_INO, b"name 2") == (7, 0, 0, 1) and not places.contested()
 
 
 def test_the_nodes_in_a_directory(rig: Rig) -> None:
