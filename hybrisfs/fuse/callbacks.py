@@ -268,6 +268,7 @@ def _callback(channel: Channel, handler: Handler, encode: Encoder, name: str) ->
             answer = handler(request, *arguments)
             if answer is LATER:
                 channel.answers_later = True
+                request.await_answer()
             else:
                 cpu.begin_to_send()
                 request.answer_in_loop(answer)

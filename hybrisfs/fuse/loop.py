@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import io
 import os
 import select
 import time
@@ -94,7 +95,7 @@ def serve(library: Library, session: int, channel: Channel, largest: int) -> Non
     device = library.waiting.fuse_session_fd(session)
     os.set_blocking(device, False)
     memory = bytearray(largest + _HEADER)
-    into = [memoryview(memory)]
+    read = io.FileIO(device, closefd=False).readinto  # cheaper than os.readv, above all when there is nothing
     pinned = (ctypes.c_char * len(memory)).from_buffer(memory)
     request = DataBuffer(mem=ctypes.addressof(pinned), fd=-1, mem_size=len(memory))
     handed = ctypes.pointer(request)
@@ -105,8 +106,14 @@ def serve(library: Library, session: int, channel: Channel, largest: int) -> Non
     cpu = channel.callers_cpu
     while True:
         try:
-            request.size = os.readv(device, into)
-        except BlockingIOError:
+            size = read(memory)
+        except FileNotFoundError:
+            continue  # its caller was killed before the request was read
+        except OSError as error:
+            if error.errno == errno.ENODEV:
+                return  # unmounted
+            raise
+        if size is None:
             looks = not (channel.answers_later or cpu.is_shared)
             if looks and patience.may_look():
                 continue
@@ -114,12 +121,7 @@ def serve(library: Library, session: int, channel: Channel, largest: int) -> Non
             patience.slept(in_vain=looks)
             cpu.slept()
             continue
-        except FileNotFoundError:
-            continue  # its caller was killed before the request was read
-        except OSError as error:
-            if error.errno == errno.ENODEV:
-                return  # unmounted
-            raise
+        request.size = size
         patience.found()
         channel.asked(*_CALLER.unpack_from(memory))
         process(session, handed)

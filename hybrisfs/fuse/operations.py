@@ -67,7 +67,7 @@ class Operations:
 
     def mknod(self, request: Request, parent: int, name: bytes, mode: int, rdev: int) -> Entry | Later:
         """Create a file, FIFO, socket or device. With FUSE_CAP_DONT_MASK the umask is still to be applied to
-        the mode, here and in mkdir and create: `request.umask`.
+        the mode, here and in mkdir and create: see `Request.maker`.
         """
         _missing()
 

@@ -132,7 +132,7 @@ class Request:
 
     @property
     def uid(self) -> int:
-        """Effective user of the calling process. Like `gid`, `pid` and `umask` only known until the
+        """Effective user of the calling process. Like `gid`, `pid` and `maker` only known until the
         answer.
         """
         return int(self._context().uid)
@@ -154,9 +154,11 @@ class Request:
         return self._channel.is_for_one
 
     @property
-    def umask(self) -> int:
-        """File mode creation mask of the caller, in requests that create something."""
-        return int(self._context().umask)
+    def maker(self) -> tuple[int, int, int]:
+        """Effective user, group and file mode creation mask of the caller, in requests that create
+        something: each of them alone would take as long."""
+        context = self._context()
+        return context.uid, context.gid, context.umask
 
     def reply(self, answer: Any = None) -> None:
         """Answer with what the handler would have returned. From any thread.
@@ -235,6 +237,16 @@ class Request:
         if not self._handle:
             raise RuntimeError("who made this request is not known any more: it has been answered")
         return self._channel.context(self._handle).contents
+
+    def await_answer(self) -> None:
+        """The handler has returned LATER: from now on it is noticed when the request is dropped."""
+        self.__class__ = _Awaited
+
+
+class _Awaited(Request):
+    """A request that is answered later, perhaps. All others do without a finalizer, which takes time."""
+
+    __slots__ = ()
 
     def __del__(self) -> None:
         if self._handle:

@@ -196,7 +196,7 @@ class Adapter(fuse.Operations):
     def _make(self, request: Request, parent: int, name: bytes, mode: int, rdev: int = 0) -> Entry | Later:
         if self.echoes.is_one(request):
             return self._shown(parent, name)
-        uid, gid, umask = request.uid, request.gid, request.umask
+        uid, gid, umask = request.maker
         return self._add(
             request,
             lambda tx: self._entry(self._fs.make(tx, parent, name, mode, uid, gid, umask=umask, rdev=rdev)),
@@ -418,12 +418,12 @@ class Adapter(fuse.Operations):
     ) -> tuple[Entry, Opened] | Later:
         if self.echoes.is_one(request):
             return self._shown(parent, name), Opened(ECHO_FH, keep_cache=True)
-        who = request.uid, request.gid
+        uid, gid, umask = request.maker
         try:
             return self._add(
                 request,
                 lambda tx: self._created(
-                    *self._fs.create(tx, parent, name, mode, *who, flags, umask=request.umask)
+                    *self._fs.create(tx, parent, name, mode, uid, gid, flags, umask=umask)
                 ),
             )
         except FileExistsError:
@@ -433,11 +433,11 @@ class Adapter(fuse.Operations):
             raise failure(errno.ESTALE) from None
 
     def tmpfile(self, request: Request, parent: int, mode: int, flags: int) -> tuple[Entry, Opened] | Later:
-        who = request.uid, request.gid
+        uid, gid, umask = request.maker
         return self._add(
             request,
             lambda tx: self._created(
-                *self._fs.create_nameless(tx, parent, mode, *who, flags, umask=request.umask)
+                *self._fs.create_nameless(tx, parent, mode, uid, gid, flags, umask=umask)
             ),
         )
 

@@ -108,6 +108,8 @@ def clear_privileges(
     """The caller changes what the file does: capabilities go. With *kill*, set-id bits go, too. That of the
     group stays, as on Linux' own disks, when the group may not execute the file and the caller is a member of
     the group, or with *is_root*."""
+    if not kill and not inode.xattrs:
+        return
     has_group_bit = kill and inode.mode & stat.S_ISGID
     fs.attributes.clear_privileges(
         tx,
@@ -182,7 +184,7 @@ class ExtendedAttributes:
         self._residency.refuse_change(name)
         inode = self._fs.get(tx, ino)
         if name in acl.NAMES:
-            keeps = _may_set_group_id(request, inode)
+            keeps = not inode.mode & stat.S_ISGID or _may_set_group_id(request, inode)
             self._fs.set_acl(tx, inode, name, value, keeps_set_group_id=keeps)
         else:
             self._fs.set_xattr(tx, inode, name, value, flags)

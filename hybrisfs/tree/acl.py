@@ -11,6 +11,7 @@ the two agree whatever chmod, or another device at the same time, does to one of
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 __all__ = ["ACCESS", "DEFAULT", "MAX_ACL", "NAMES", "Acl", "Entry"]
@@ -46,6 +47,7 @@ class Acl(NamedTuple):
         return _VERSION + b"".join(_ENTRY.pack(*entry) for entry in self.entries)
 
     @staticmethod
+    @lru_cache(maxsize=64)  # cp -a and tar set the same few lists on all files
     def decode(value: bytes) -> Acl:
         """Raises ValueError for an invalid list."""
         if not value.startswith(_VERSION) or len(value) > MAX_ACL or (len(value) - 4) % _ENTRY.size:

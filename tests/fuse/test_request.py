@@ -169,6 +169,7 @@ def test_a_dropped_request_is_answered_eio_and_logged(
     library: FakeLibrary, channel: Channel, caplog: pytest.LogCaptureFixture
 ) -> None:
     request = Request(channel, 7, None)
+    request.await_answer()
     cycle: list[Any] = [request]
     cycle.append(cycle)
     del request, cycle
