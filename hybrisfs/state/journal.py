@@ -23,7 +23,7 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -108,19 +108,19 @@ class _Written:
     __slots__ = ("is_much", "ranges", "size")
 
     def __init__(self) -> None:
-        self.ranges: list[tuple[int, int, int]] = []
-        """Segment, position and length of each write."""
+        self.ranges: list[Range] = []
+        """Each write, with its bytes: to read them again costs more than to keep so few."""
         self.size = 0
         self.is_much = False
         """It is no longer known what: only a sync makes it durable."""
 
-    def add(self, segment: int, position: int, length: int) -> None:
-        self.size += length
+    def add(self, segment: int, position: int, data: Buffer) -> None:
+        self.size += len(data)
         if self.size > _MOST_RECORDED or len(self.ranges) >= _MOST_RANGES:
             self.ranges.clear()
             self.is_much = True
         else:
-            self.ranges.append((segment, position, length))
+            self.ranges.append((segment, position, bytes(data)))
 
 
 class Journal:
@@ -189,7 +189,7 @@ class Journal:
         grown = _in_blocks(active.size, block) - _in_blocks(position, block)
         active.stored += grown
         self.bytes += grown
-        self._note_written(active, position, length)
+        self._note_written(active, position, data)
         return active.number, position
 
     def overwrite(self, segment: int, position: int, data: Buffer) -> None:
@@ -197,13 +197,13 @@ class Journal:
         self._require_sound()
         target = self._segments[segment]
         _write_all(target.descriptor, data, position)
-        self._note_written(target, position, len(data))
+        self._note_written(target, position, data)
 
-    def _note_written(self, segment: Segment, position: int, length: int) -> None:
+    def _note_written(self, segment: Segment, position: int, data: Buffer) -> None:
         with self._unsynced_lock:
             self._unsynced[segment.number] = segment
             if not self._written.is_much:
-                self._written.add(segment.number, position, length)
+                self._written.add(segment.number, position, data)
 
     @property
     def failure(self) -> OSError | None:
@@ -253,9 +253,12 @@ class Journal:
         self.seal_active()
         # A number that the database still knows must not come to mean other bytes, even if its file is lost.
         number = max(self._next, max(self.dirty_pieces, default=0) + 1)
-        with _full_disk():  # it may be out of inodes, too
-            path = self.directory / f"{number:08d}.segment"
+        path = self.directory / f"{number:08d}.segment"
+        try:
             segment = Segment(number, path, self._block, create=True)
+        except OSError as error:  # it may be out of inodes, too
+            _require_disk(error)
+            raise
         self._next = number + 1
         self._segments[number] = segment
         self._active = segment
@@ -296,12 +299,7 @@ class Journal:
             written = [self._syncing, self._written]
         if any(one.is_much for one in written):
             return None
-        return [
-            (number, position, os.pread(self._segments[number].descriptor, length, position))
-            for one in written
-            for number, position, length in one.ranges
-            if number in self._segments
-        ]
+        return [one for some in written for one in some.ranges if one[0] in self._segments]
 
     def note_recorded(self) -> None:
         """All that `unrecorded` has returned is in a record."""
@@ -449,19 +447,16 @@ def _allocated(descriptor: int) -> int:
 
 
 def _write_all(descriptor: int, data: Buffer, position: int) -> None:
-    view = memoryview(data)
-    done = 0
-    with _full_disk():
-        while done < len(view):
-            done += os.pwrite(descriptor, view[done:], position + done)
-
-
-@contextlib.contextmanager
-def _full_disk() -> Iterator[None]:
-    """Let what a full disk refuses be a JournalFullError."""
     try:
-        yield
+        done = os.pwrite(descriptor, data, position)
+        while done < len(data):
+            done += os.pwrite(descriptor, memoryview(data)[done:], position + done)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise JournalFullError("the local disk is full", budget=False) from error
+        _require_disk(error)
         raise
+
+
+def _require_disk(error: OSError) -> None:
+    """Raises JournalFullError if this comes of a full disk."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        raise JournalFullError("the local disk is full", budget=False) from error
