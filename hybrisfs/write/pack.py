@@ -92,6 +92,7 @@ class Packer:
         """They may be others at any moment."""
         self._fs = fs
         self._monotonic = fs.environment.monotonic
+        self._trim = fs.environment.trim
         self._signer = signer
         self._signals = signals
         self._maker = maker
@@ -238,6 +239,8 @@ class Packer:
             self._pack_again(numbers)
         finally:
             self._slots.release()
+            if self._builder is None:  # the last one, for now
+                self._trim()
 
     def _disperse_patiently(self, pack: EncodedPack) -> bytes | None:
         delay = self.limits.first_retry

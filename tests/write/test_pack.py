@@ -11,6 +11,7 @@ import pytest
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.dispersal.pack import EncodedPack
 from hybrisfs.dispersal.seal import Sealer
+from hybrisfs.environment import Environment
 from hybrisfs.registers.tree import PackRecord, pack_key
 from hybrisfs.stages import Stage, Wake
 from hybrisfs.state.schema import ROOT_INO
@@ -58,6 +59,21 @@ def test_a_full_pack_does_not_wait(rig: Rig) -> None:
     publish(rig, 20)
     rig.packer.pack_round()
     assert rig.clouds.puts > 1
+
+
+def test_memory_is_given_back_when_nothing_more_is_gathered() -> None:
+    trimmed: list[int] = []
+    rig = Rig(environment=Environment(trim=lambda: trimmed.append(rig.clouds.puts)))
+    publish(rig, 5)
+    rig.packer.pack_round()
+    assert not trimmed
+    rig.pack()
+    assert trimmed == [1]
+    rig.make(b"file", b"something else")
+    rig.publish()
+    rig.clouds.before_put = lambda _: setattr(rig.packer, "_builder", rig.packer._maker.builder())
+    rig.pack(deferred=False)
+    assert rig.clouds.puts == 2 and trimmed == [1]
 
 
 def test_where_chunks_are_is_signed(rig: Rig) -> None:
