@@ -154,6 +154,7 @@ MACHINES = {
     "hybrisfs.dispersal.get": ("hybrisfs.dispersal.put",),
     "hybrisfs.dispersal.put": (),
     "hybrisfs.gc.protocol": ("hybrisfs.registers.ballots",),
+    "hybrisfs.kv.grpc_calls": ("h2", "re", "urllib.parse"),
     "hybrisfs.members.kinship": ("functools",),
     "hybrisfs.members.removal": ("hybrisfs.kinds.VOTE", "hybrisfs.members.kinship"),
     "hybrisfs.mirror.plan": ("hybrisfs.mirror.model",),

@@ -1,7 +1,7 @@
-"""A client of etcd (3.5 or newer) through its JSON gateway: ranges, transactions, leases, watches.
+"""A client of etcd (3.5 or newer): ranges, transactions, leases, watches.
 
-The gateway is etcd's gRPC interface as HTTP, `POST /v3/...` with JSON objects
-(https://etcd.io/docs/v3.6/dev-guide/api_grpc_gateway/). Every range here is linearizable: a quorum has
+It speaks gRPC (`grpc_channel`, `etcd_requests`): etcd's JSON gateway translates each request to that, which
+costs the etcd more than the request itself (ADR 039). Every range here is linearizable: a quorum has
 confirmed that nothing newer was committed when it was asked for.
 
 Several endpoints are tried one after the other, the one that answered last first. A request that only reads,
@@ -12,31 +12,42 @@ answer nobody knows whether it took place: `OutcomeUnknownError` is raised, and 
 from __future__ import annotations
 
 import contextlib
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
-import msgspec
-import urllib3
 from msgspec.structs import replace
 
 from hybrisfs.environment import Environment
 from hybrisfs.errors import HybrisError
 from hybrisfs.kv.etcd_requests import (
-    Authenticated,
+    AUTHENTICATE,
+    KEEP_ALIVE,
+    LEASE,
+    RANGE,
+    REVOKE,
+    TRANSACTION,
+    WATCH,
     Found,
-    KeptAlive,
-    Lease,
     Range,
-    Ranged,
-    Refusal,
     Transacted,
-    WatchLine,
-    as_text,
+    Watched,
+    authentication,
     change_request,
-    compare_request,
+    decode_found,
+    decode_lease,
+    decode_token,
+    lease_request,
+    lease_seconds,
+    range_request,
+    transaction,
+    watch_request,
 )
+from hybrisfs.kv.grpc_calls import BrokenCallError, RefusedCallError
+from hybrisfs.kv.grpc_channel import Channel, NotReachedError, Stream
 from hybrisfs.kv.service import (
     Compare,
     KeyValue,
@@ -50,12 +61,11 @@ from hybrisfs.kv.service import (
     after_prefix,
 )
 from hybrisfs.kv.service_url import Access, ServiceUrl
+from sync.codec import DecodeError
 
 __all__ = ["EtcdClient"]
 
 _PAGE: Final = 1000  # keys
-_MOST_ANSWER: Final = 64 << 20  # bytes
-_MOST_EVENT: Final = 16 << 20  # bytes of one line of a watch
 _UNAUTHENTICATED: Final = 16  # codes of gRPC
 _PERMISSION_DENIED: Final = 7
 _INVALID: Final = 3
@@ -64,7 +74,6 @@ _EXHAUSTED: Final = 8
 _UNAVAILABLE: Final = (1, 2, 4, 10, 14)  # cancelled, unknown, deadline, aborted, unavailable
 _NO_TIME: Final = "no time was left"
 _PAUSE: Final = 0.1  # seconds, when no endpoint has answered
-_CONNECT_SECONDS: Final = 3.0
 _SILENCE_SECONDS: Final = 60.0  # of a watch, after which it begins again
 
 T = TypeVar("T")
@@ -84,18 +93,13 @@ class EtcdClient(MetadataService):
         """*root* is what all keys begin with, after the prefix that the URL names."""
         super().__init__(environment)
         self._root = (f"{url.prefix}/{root}" if url.prefix else root).encode()
-        self._endpoints = [f"{'https' if url.tls else 'http'}://{host}" for host in url.hosts]
+        self._endpoints = [*url.hosts]
         self._user = None if url.user is None else (url.user, access.password or "")
         self._timeout = timeout
         self._lock = threading.Lock()
         self._token: str | None = None
         self._lease: int | None = None
-        tls: dict[str, Any] = {}
-        if access.authority is not None:
-            tls["ca_certs"] = str(access.authority)
-        if access.certificate is not None:
-            tls["cert_file"] = str(access.certificate)
-        self._pool = urllib3.PoolManager(maxsize=64, retries=False, block=False, **tls)
+        self._channel = Channel(partial(_context, access) if url.tls else None, environment)
 
     @property
     def address(self) -> str:
@@ -106,9 +110,8 @@ class EtcdClient(MetadataService):
         """See `MetadataService.get`. All are of one moment."""
         if len(keys) == 1:
             return _first([self.range(Range(keys[0]))])
-        asked = [Range(key) for key in keys]
-        ranges = {"success": [{"request_range": one.request(self._root)} for one in asked]}
-        return _first(self._found(self._repeatedly("kv/txn", ranges, Transacted), len(asked)))
+        asked = transaction(self._root, (), [range_request(self._root, Range(key)) for key in keys], ())
+        return _first(self._found(self._repeatedly(TRANSACTION, asked, Transacted.decode), len(keys)))
 
     def scan(self, first: bytes, end: bytes, *, keys_only: bool = False) -> Iterator[KeyValue]:
         """See `MetadataService.scan`. All are of one moment."""
@@ -131,10 +134,10 @@ class EtcdClient(MetadataService):
 
     def range(self, asked: Range) -> Found:
         """Raises ServiceError."""
-        answer = self._repeatedly("kv/range", asked.request(self._root), Ranged)
+        answer = self._repeatedly(RANGE, asked.encode(self._root), bytes)
         try:
-            return answer.found(self._root)
-        except msgspec.ValidationError as error:
+            return decode_found(answer, self._root)
+        except DecodeError as error:
             raise self._strange(str(error)) from error
 
     def pages(self, asked: Range, page: Found | None = None) -> Iterator[Found]:
@@ -157,40 +160,30 @@ class EtcdClient(MetadataService):
     ) -> Outcome:
         """See `MetadataService.transact`."""
         changes = [change_request(self._root, one) for one in then]
-        answer = self._transact(compare, changes, otherwise)
-        found = self._found(answer, 0 if answer.succeeded else len(otherwise))
-        revision = int(answer.header.revision)
-        made = {one.key: revision for one in then if isinstance(one, Put)} if answer.succeeded else {}
-        return Outcome(answer.succeeded, made, _first(found))
-
-    def _transact(
-        self, compare: Sequence[Compare], changes: list[dict[str, Any]], otherwise: Sequence[bytes] = ()
-    ) -> Transacted:
-        asked = {
-            "compare": [compare_request(self._root, one) for one in compare],
-            "success": changes,
-            "failure": [{"request_range": Range(key).request(self._root)} for key in otherwise],
-        }
+        looks = [range_request(self._root, Range(key)) for key in otherwise]
         deadline = self._environment.monotonic() + self._timeout
-        return self._ask("kv/txn", asked, Transacted, deadline)
+        asked = transaction(self._root, compare, changes, looks)
+        answer = self._ask(TRANSACTION, asked, Transacted.decode, deadline)
+        if answer.succeeded:
+            return Outcome(True, {one.key: answer.revision for one in then if isinstance(one, Put)}, [])
+        return Outcome(False, {}, _first(self._found(answer, len(otherwise))))
 
     def announce(self, key: bytes, seconds: int) -> None:
         """See `MetadataService.announce`: a key with a lease."""
         if self._lease is None or not self._goes_on(self._lease):
-            lease = int(self._repeatedly("lease/grant", {"TTL": str(seconds)}, Lease).ID)
+            lease = self._repeatedly(LEASE, lease_request(seconds), decode_lease)
             change = change_request(self._root, Put(key, b""), lease)
-            self._repeatedly("kv/txn", {"success": [change]}, Transacted)
+            self._repeatedly(TRANSACTION, transaction(self._root, (), [change], ()), Transacted.decode)
             self._lease = lease
 
     def _goes_on(self, lease: int) -> bool:
-        answer = self._repeatedly("lease/keepalive", {"ID": str(lease)}, KeptAlive)
-        return int(answer.result.TTL) > 0
+        return self._repeatedly(KEEP_ALIVE, lease_request(lease), lease_seconds) > 0
 
     def withdraw(self) -> None:
         """See `MetadataService.withdraw`."""
         lease, self._lease = self._lease, None
         if lease is not None:
-            self._repeatedly("lease/revoke", {"ID": str(lease)}, msgspec.Raw)
+            self._repeatedly(REVOKE, lease_request(lease), bytes)
 
     def watch(self, key: bytes, revision: int, changed: Callable[[], None]) -> contextlib.closing[_Watch]:
         """See `MetadataService.watch`."""
@@ -202,17 +195,17 @@ class EtcdClient(MetadataService):
 
     def close(self) -> None:
         """Close the connections."""
-        self._pool.clear()
+        self._channel.close()
 
     # -- how -------------------------------------------------------------------------------------
 
-    def _repeatedly(self, path: str, asked: dict[str, Any], kind: type[T]) -> T:
+    def _repeatedly(self, path: str, asked: bytes, decode: Callable[[bytes], T]) -> T:
         """Ask until there is an answer: what may be asked twice."""
         deadline = self._environment.monotonic() + self._timeout
         trouble: OutcomeUnknownError | None = None
         while True:
             try:
-                return self._ask(path, asked, kind, deadline)
+                return self._ask(path, asked, decode, deadline)
             except OutcomeUnknownError as error:
                 if trouble is None or error.why != _NO_TIME:
                     trouble = error
@@ -220,7 +213,7 @@ class EtcdClient(MetadataService):
                     raise ServiceError(trouble.what, trouble.why, trouble.advice) from trouble
                 self._environment.sleep(_PAUSE)
 
-    def _ask(self, path: str, asked: dict[str, Any], kind: type[T], deadline: float) -> T:
+    def _ask(self, path: str, asked: bytes, decode: Callable[[bytes], T], deadline: float) -> T:
         """Ask the endpoints in turn, until one has got the request. Raises OutcomeUnknownError when it then
         does not answer, and when there is none."""
         why = _NO_TIME
@@ -229,88 +222,56 @@ class EtcdClient(MetadataService):
             if left <= 0:
                 break
             try:
-                answer = self._post(endpoint, path, asked, left)
-            except (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError) as error:
-                why = f"{endpoint} cannot be reached: {_reason(error)}"
+                answer = self._call(endpoint, path, asked, left)
+            except NotReachedError as error:
+                why = f"{endpoint} cannot be reached: {error}"
                 continue  # it has not got the request
-            except (urllib3.exceptions.HTTPError, OSError) as error:
+            except (BrokenCallError, OSError) as error:
                 self._prefer_others(endpoint)
-                raise self._unknown(f"{endpoint} did not answer: {_reason(error)}") from error
+                raise self._unknown(f"{endpoint} did not answer: {error}") from error
             self._prefer(endpoint)
             try:
-                return msgspec.json.decode(answer, type=kind)
-            except (msgspec.ValidationError, msgspec.DecodeError) as error:
+                return decode(answer)
+            except DecodeError as error:
                 raise self._unknown(f"{endpoint} answers in a way that is not etcd's: {error}") from error
         raise self._unknown(why)
 
-    def _post(self, endpoint: str, path: str, asked: dict[str, Any], left: float) -> bytes:
-        """Raises urllib3's errors, OSError, ServiceError."""
+    def _call(self, endpoint: str, path: str, asked: bytes, left: float) -> bytes:
+        """Raises NotReachedError, BrokenCallError, OSError, ServiceError."""
         for is_second in (False, True):
-            token = self._authenticated(endpoint, left)
-            status, answer = self._request(endpoint, path, asked, token, left)
-            if status == 200:
-                return answer
-            refusal = _refusal(answer)
-            if refusal.code != _UNAUTHENTICATED and "invalid auth token" not in refusal.message:
-                raise self._refused(endpoint, status, refusal)
+            metadata = self._metadata(endpoint, left)
+            try:
+                return self._channel.call(endpoint, path, asked, metadata, left)
+            except RefusedCallError as error:
+                is_stale = error.code == _UNAUTHENTICATED or "invalid auth token" in str(error)
+                if not is_stale or is_second or self._user is None:
+                    raise self._refused(endpoint, error) from error
             with self._lock:
-                if self._token == token:
+                if metadata == [("token", self._token)]:
                     self._token = None
-            if is_second or self._user is None:
-                raise self._refused(endpoint, status, refusal)
         raise AssertionError
 
-    def _request(
-        self, endpoint: str, path: str, asked: dict[str, Any], token: str | None, left: float
-    ) -> tuple[int, bytes]:
-        timeout = urllib3.Timeout(total=left, connect=min(left, _CONNECT_SECONDS))
-        response = self._open(endpoint, path, asked, token, timeout)
-        try:
-            answer = response.read(_MOST_ANSWER + 1)
-            if len(answer) > _MOST_ANSWER:
-                raise urllib3.exceptions.ResponseError("the answer is too long")
-            response.drain_conn()
-        finally:
-            response.release_conn()
-        return response.status, answer
-
-    def _open(
-        self,
-        endpoint: str,
-        path: str,
-        asked: dict[str, Any],
-        token: str | None,
-        timeout: urllib3.Timeout,
-    ) -> urllib3.BaseHTTPResponse:
-        headers = {"Content-Type": "application/json"} | ({"Authorization": token} if token else {})
-        return self._pool.request(
-            "POST",
-            f"{endpoint}/v3/{path}",
-            body=msgspec.json.encode(asked),
-            headers=headers,
-            timeout=timeout,
-            preload_content=False,
-            redirect=False,
-        )
-
-    def _authenticated(self, endpoint: str, left: float) -> str | None:
+    def _metadata(self, endpoint: str, left: float) -> list[tuple[str, str]]:
+        """What shows a server who asks. Raises as `_call`."""
         if self._user is None:
-            return None
+            return []
         with self._lock:
             if self._token is None:
-                name, password = self._user
-                asked = {"name": name, "password": password}
-                status, answer = self._request(endpoint, "auth/authenticate", asked, None, left)
-                if status != 200:
-                    raise self._refused(endpoint, status, _refusal(answer))
-                self._token = msgspec.json.decode(answer, type=Authenticated).token
-            return self._token
+                asked = authentication(*self._user)
+                try:
+                    answer = self._channel.call(endpoint, AUTHENTICATE, asked, (), left)
+                    self._token = decode_token(answer)
+                except RefusedCallError as error:
+                    raise self._refused(endpoint, error) from error
+                except DecodeError as error:
+                    raise BrokenCallError(f"no token: {error}") from error
+            return [("token", self._token)]
 
-    def _refused(self, endpoint: str, status: int, refusal: Refusal) -> ServiceError:
-        what, why = f"the etcd at {self.address} refused a request", refusal.message or refusal.error
+    def _refused(self, endpoint: str, refusal: RefusedCallError) -> ServiceError:
+        what, why = f"the etcd at {self.address} refused a request", str(refusal)
         if refusal.code in _UNAVAILABLE or not why:
             self._prefer_others(endpoint)
-            return self._unknown(f"{endpoint}: {why or f'HTTP status {status}'}")
+            return self._unknown(f"{endpoint}: {why or f'gRPC status {refusal.code}'}")
         if refusal.code == _EXHAUSTED and "space exceeded" in why:
             return ServiceError(
                 f"the etcd at {self.address} is full", why, "Compact and defragment it, or raise its quota."
@@ -328,10 +289,10 @@ class EtcdClient(MetadataService):
         return ServiceError(what, why)
 
     def _found(self, answer: Transacted, ranges: int) -> list[Found]:
-        """What a transaction with so many ranges has found."""
+        """What a transaction with so many ranges has found. Raises OutcomeUnknownError."""
         try:
             found = answer.found(self._root)
-        except msgspec.ValidationError as error:
+        except DecodeError as error:
             raise self._unknown(f"the answer is not etcd's: {error}") from error
         if len(found) != ranges:
             why = f"{len(found)} ranges instead of {ranges}"
@@ -353,14 +314,13 @@ class EtcdClient(MetadataService):
         with self._lock:
             self._endpoints = [*(one for one in self._endpoints if one != endpoint), endpoint]
 
-    def _stream(self, asked: dict[str, Any]) -> urllib3.BaseHTTPResponse:
-        """The answer of a watch, as it goes on. Raises urllib3's errors, OSError, ServiceError."""
+    def _stream(self, asked: bytes) -> Stream:
+        """The answer of a watch, as it goes on. Raises as `_call`."""
         endpoint = self._endpoints[0]
-        token = self._authenticated(endpoint, self._timeout)
-        timeout = urllib3.Timeout(connect=_CONNECT_SECONDS, read=_SILENCE_SECONDS)
         try:
-            return self._open(endpoint, "watch", asked, token, timeout)
-        except urllib3.exceptions.HTTPError:
+            metadata = self._metadata(endpoint, self._timeout)
+            return self._channel.stream(endpoint, WATCH, asked, metadata, _SILENCE_SECONDS)
+        except (NotReachedError, BrokenCallError, OSError):
             self._prefer_others(endpoint)
             raise
 
@@ -393,62 +353,48 @@ class _Watch:
     """One subscription, with a thread of its own."""
 
     def __init__(
-        self,
-        stream: Callable[[dict[str, Any]], urllib3.BaseHTTPResponse],
-        key: bytes,
-        revision: int,
-        changed: Callable[[], None],
+        self, begin: Callable[[bytes], Stream], key: bytes, revision: int, changed: Callable[[], None]
     ) -> None:
-        self._stream = stream
-        self._asked = {
-            "create_request": {"key": as_text(key), "start_revision": str(revision), "progress_notify": True}
-        }
+        self._begin = begin
+        self._asked = watch_request(key, revision)
         self._changed = changed
         self._ended = threading.Event()
-        self._response: urllib3.BaseHTTPResponse | None = None
+        self._stream: Stream | None = None
         self._thread = threading.Thread(target=self._run, name="etcd-watch", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """End it; *changed* may be called once more. Waits for nobody."""
         self._ended.set()
-        response = self._response
-        if response is not None:
-            with contextlib.suppress(OSError, RuntimeError, ValueError):  # it has ended by itself
-                response.shutdown()
+        stream = self._stream
+        if stream is not None:
+            stream.interrupt()
 
     def _run(self) -> None:
         while not self._ended.is_set():
-            with contextlib.suppress(urllib3.exceptions.HTTPError, OSError, ValueError, HybrisError):
+            with contextlib.suppress(
+                NotReachedError, RefusedCallError, BrokenCallError, DecodeError, OSError, HybrisError
+            ):
                 self._follow()
             if not self._ended.wait(_PAUSE):
                 self._changed()  # something may have been missed
 
     def _follow(self) -> None:
-        with contextlib.closing(self._stream(self._asked)) as response:
-            self._response = response
-            rest = b""
-            # The gateway sends one JSON object per line. A line may come in several chunks.
-            for chunk in response.stream(1 << 16, decode_content=False):
-                if self._ended.is_set():
+        with contextlib.closing(self._begin(self._asked)) as stream:
+            self._stream = stream
+            if self._ended.is_set():
+                return  # too early to be interrupted
+            for message in stream.messages():
+                told = Watched.decode(message)
+                if told.changed:
+                    self._changed()
+                if told.canceled or self._ended.is_set():
                     return
-                *lines, rest = (rest + chunk).split(b"\n")
-                if len(rest) > _MOST_EVENT:
-                    raise ValueError("a line of the watch is too long")
-                for line in lines:
-                    told = msgspec.json.decode(line, type=WatchLine).result
-                    if told.events:
-                        self._changed()
-                    if told.canceled:
-                        return
 
 
-def _refusal(answer: bytes) -> Refusal:
-    try:
-        return msgspec.json.decode(answer, type=Refusal)
-    except (msgspec.ValidationError, msgspec.DecodeError):
-        return Refusal()
-
-
-def _reason(error: Exception) -> str:
-    return str(error).partition(": ")[2] or str(error) or type(error).__name__
+def _context(access: Access) -> ssl.SSLContext:
+    """Raises OSError when a file cannot be read, or has no certificates."""
+    context = ssl.create_default_context(cafile=access.authority)
+    if access.certificate is not None:
+        context.load_cert_chain(access.certificate)
+    return context

@@ -1,34 +1,58 @@
-"""What is asked of etcd's JSON gateway, and what it answers.
+"""What is asked of an etcd, and what it answers: the messages of its gRPC interface.
 
-Keys and values are base64, 64-bit numbers are texts; what is zero is left out. Answers are decoded strictly
-as far as they are looked at: later versions of etcd may say more.
+They are encoded as protobuf (https://protobuf.dev/programming-guides/encoding/): a message is a sequence of
+fields, each of them a varint with its number and its kind, then a varint (kind 0) or bytes with their length
+(kind 2). What is zero or empty is left out. The numbers of the fields are those of `rpc.proto` and `kv.proto`
+in https://github.com/etcd-io/etcd/tree/release-3.6/api. Answers are decoded strictly as far as they are
+looked at: later versions of etcd may say more.
 """
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Sequence
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
 
-import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from hybrisfs.kv.service import Compare, KeyValue, Put, Remove
+from sync.codec import DecodeError, Reader
 
 __all__ = [
-    "Authenticated",
+    "AUTHENTICATE",
+    "KEEP_ALIVE",
+    "LEASE",
+    "RANGE",
+    "REVOKE",
+    "TRANSACTION",
+    "WATCH",
     "Found",
-    "KeptAlive",
-    "Lease",
     "Range",
-    "Ranged",
-    "Refusal",
     "Transacted",
-    "WatchLine",
-    "as_text",
+    "Watched",
+    "authentication",
     "change_request",
-    "compare_request",
+    "decode_found",
+    "decode_lease",
+    "decode_token",
+    "lease_request",
+    "lease_seconds",
+    "range_request",
+    "transaction",
+    "watch_request",
 ]
+
+RANGE: Final = "/etcdserverpb.KV/Range"
+TRANSACTION: Final = "/etcdserverpb.KV/Txn"
+WATCH: Final = "/etcdserverpb.Watch/Watch"
+LEASE: Final = "/etcdserverpb.Lease/LeaseGrant"
+KEEP_ALIVE: Final = "/etcdserverpb.Lease/LeaseKeepAlive"
+REVOKE: Final = "/etcdserverpb.Lease/LeaseRevoke"
+AUTHENTICATE: Final = "/etcdserverpb.Auth/Authenticate"
+
+_MOST_TAG: Final = (1 << 32) - 1
+_MOST_NUMBER: Final = (1 << 63) - 1
+_MOST_TOKEN: Final = 1 << 16  # bytes
+_VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5  # kinds of fields
 
 
 class Found(NamedTuple):
@@ -49,123 +73,185 @@ class Range(Struct, frozen=True):
     """As of this revision of the store; 0: now."""
     keys_only: bool = False
 
-    def request(self, root: bytes) -> dict[str, Any]:
-        """The JSON object; all keys begin with *root*."""
-        asked: dict[str, Any] = {"key": as_text(root + self.first)}
+    def encode(self, root: bytes) -> bytes:
+        """RangeRequest; all keys begin with *root*."""
+        asked = _field(1, root + self.first)
         if self.end is not None:
-            asked["range_end"] = as_text(root + self.end)
-        if self.limit:
-            asked["limit"] = str(self.limit)
-        if self.revision:
-            asked["revision"] = str(self.revision)
-        if self.keys_only:
-            asked["keys_only"] = True
-        return asked
+            asked += _field(2, root + self.end)
+        return asked + _number(3, self.limit) + _number(4, self.revision) + _number(8, int(self.keys_only))
 
 
-def change_request(root: bytes, change: Put | Remove, lease: int = 0) -> dict[str, Any]:
-    """The JSON object of one operation. A key that is put with a *lease* vanishes when that ends."""
+def range_request(root: bytes, asked: Range) -> bytes:
+    """An operation of a transaction: RequestOp."""
+    return _field(1, asked.encode(root))
+
+
+def change_request(root: bytes, change: Put | Remove, lease: int = 0) -> bytes:
+    """An operation of a transaction: RequestOp. A key that is put with a *lease* vanishes when that ends."""
     if isinstance(change, Remove):
-        return {"request_delete_range": Range(change.first, change.end).request(root)}
-    asked: dict[str, Any] = {"key": as_text(root + change.key), "value": as_text(change.value)}
-    if lease:
-        asked["lease"] = str(lease)
-    return {"request_put": asked}
+        end = b"" if change.end is None else _field(2, root + change.end)
+        return _field(3, _field(1, root + change.first) + end)
+    return _field(2, _field(1, root + change.key) + _field(2, change.value) + _number(3, lease))
 
 
-def compare_request(root: bytes, one: Compare) -> dict[str, Any]:
-    """The JSON object."""
-    asked: dict[str, Any] = {"key": as_text(root + one.key), "target": "MOD"}
-    if one.revision is None:
-        return asked | {"result": "GREATER", "mod_revision": "0"}
-    return asked | {"result": "EQUAL", "mod_revision": str(one.revision)}
+def transaction(
+    root: bytes, compare: Iterable[Compare], then: Iterable[bytes], otherwise: Iterable[bytes]
+) -> bytes:
+    """TxnRequest: operations if all comparisons hold, and others if not."""
+    parts = [_field(1, _compare(root + one.key, one.revision)) for one in compare]
+    parts += [_field(2, one) for one in then]
+    parts += [_field(3, one) for one in otherwise]
+    return b"".join(parts)
 
 
-_Number = Annotated[str, Meta(pattern="^-?[0-9]{1,19}$")]
+def _compare(key: bytes, revision: int | None) -> bytes:
+    """Compare: the revision of the last change (2) is equal to the one given, or greater (1) than 0."""
+    if revision is None:
+        return b"\x08\x01\x10\x02" + _field(3, key)
+    return b"\x10\x02" + _field(3, key) + _number(6, revision)
 
 
-class _Key(msgspec.Struct, frozen=True):
-    key: str
-    value: str = ""
-    mod_revision: _Number = "0"
+def lease_request(number: int) -> bytes:
+    """LeaseGrantRequest with its seconds; LeaseKeepAliveRequest and LeaseRevokeRequest with the lease."""
+    return _number(1, number)
 
 
-class _Header(msgspec.Struct, frozen=True):
-    revision: _Number = "0"
+def watch_request(key: bytes, revision: int) -> bytes:
+    """WatchRequest: changes of a key from this revision on, and now and then that there are none."""
+    return _field(1, _field(1, key) + _number(3, revision) + _number(4, 1))
 
 
-class Ranged(msgspec.Struct, frozen=True):
-    header: _Header = _Header()
-    kvs: list[_Key] = msgspec.field(default_factory=list)
-    more: bool = False
-
-    def found(self, root: bytes) -> Found:
-        """Raises ValidationError, also when a key does not begin with *root*."""
-        keys = []
-        for one in self.kvs:
-            key = _from_text(one.key)
-            if not key.startswith(root):
-                raise msgspec.ValidationError("a key that nobody has asked for")
-            keys.append(KeyValue(key[len(root) :], _from_text(one.value), int(one.mod_revision)))
-        return Found(keys, int(self.header.revision), self.more)
+def authentication(user: str, password: str) -> bytes:
+    """AuthenticateRequest."""
+    return _field(1, user.encode()) + _field(2, password.encode())
 
 
-class _Response(msgspec.Struct, frozen=True):
-    response_range: Ranged | None = None
+class Transacted(NamedTuple):
+    """The answer to a transaction."""
 
+    succeeded: bool
+    revision: int
+    """Of the whole store."""
+    responses: Sequence[bytes]
 
-class Transacted(msgspec.Struct, frozen=True):
-    header: _Header
-    succeeded: bool = False
-    responses: list[_Response] = msgspec.field(default_factory=list)
+    @staticmethod
+    def decode(answer: bytes) -> Transacted:
+        """TxnResponse. Raises DecodeError."""
+        message = _Message(answer)
+        return Transacted(bool(message.number(2)), message.revision(), message.each(3))
 
     def found(self, root: bytes) -> list[Found]:
-        """What its ranges have found. Raises ValidationError."""
-        ranges = [one.response_range for one in self.responses]
-        return [one.found(root) for one in ranges if one is not None]
+        """What its ranges have found. Raises DecodeError."""
+        ranges = [one for response in self.responses for one in _Message(response).each(1)]
+        return [decode_found(one, root) for one in ranges]
 
 
-class Lease(msgspec.Struct, frozen=True):
-    ID: _Number
+def decode_found(answer: bytes, root: bytes) -> Found:
+    """RangeResponse. Raises DecodeError, also when a key does not begin with *root*."""
+    message = _Message(answer)
+    keys = []
+    for one in message.each(2):
+        entry = _Message(one)
+        key = entry.bytes(1)
+        if not key.startswith(root):
+            raise DecodeError("a key that nobody has asked for")
+        keys.append(KeyValue(key[len(root) :], entry.bytes(5), entry.number(3)))
+    return Found(keys, message.revision(), bool(message.number(3)))
 
 
-class _TimeToLive(msgspec.Struct, frozen=True):
-    TTL: _Number = "0"
+def decode_lease(answer: bytes) -> int:
+    """LeaseGrantResponse: the number of the lease. Raises DecodeError."""
+    return _Message(answer).number(2)
 
 
-class KeptAlive(msgspec.Struct, frozen=True):
-    result: _TimeToLive
+def lease_seconds(answer: bytes) -> int:
+    """LeaseKeepAliveResponse: for how long the lease goes on; 0: it has ended. Raises DecodeError."""
+    return _Message(answer).number(3)
 
 
-class Authenticated(msgspec.Struct, frozen=True):
-    token: str
+def decode_token(answer: bytes) -> str:
+    """AuthenticateResponse. Raises DecodeError."""
+    token = _Message(answer).bytes(2)
+    if not token.isascii() or len(token) > _MOST_TOKEN:
+        raise DecodeError("not a token")
+    return token.decode()
 
 
-class Refusal(msgspec.Struct, frozen=True):
-    message: str = ""
-    error: str = ""
-    code: int = 0
+class Watched(NamedTuple):
+    """WatchResponse: whether the key has changed, and whether the watch has ended."""
+
+    changed: bool
+    canceled: bool
+
+    @staticmethod
+    def decode(answer: bytes) -> Watched:
+        """Raises DecodeError."""
+        message = _Message(answer)
+        return Watched(bool(message.each(11)), bool(message.number(4)))
 
 
-class _Event(msgspec.Struct, frozen=True):
-    kv: _Key
+class _Message:
+    """The fields of a message by their numbers. Methods raise DecodeError when one is of another kind."""
+
+    __slots__ = ("_numbers", "_parts")
+
+    def __init__(self, data: bytes) -> None:
+        """Raises DecodeError."""
+        self._numbers: dict[int, int] = {}
+        self._parts: dict[int, list[bytes]] = {}
+        reader = Reader(data)
+        while reader.remaining:
+            tag = reader.varint(_MOST_TAG)
+            field, kind = tag >> 3, tag & 7
+            if kind == _VARINT:
+                self._numbers[field] = reader.varint()
+            elif kind == _BYTES:
+                self._parts.setdefault(field, []).append(reader.blob(reader.remaining))
+            elif kind in (_EIGHT, _FOUR):
+                reader.raw(8 if kind == _EIGHT else 4)
+            else:
+                raise DecodeError(f"a field of kind {kind}")
+
+    def number(self, field: int) -> int:
+        """A number that is not negative; 0 when it is not there."""
+        number = self._numbers.get(field, 0)
+        if number > _MOST_NUMBER or field in self._parts:
+            raise DecodeError(f"field {field} is not a number")
+        return number
+
+    def each(self, field: int) -> list[bytes]:
+        """A field that may be there several times."""
+        if field in self._numbers:
+            raise DecodeError(f"field {field} is a number")
+        return self._parts.get(field, [])
+
+    def bytes(self, field: int) -> bytes:
+        """The last one counts, as protobuf has it; empty when it is not there."""
+        found = self.each(field)
+        return found[-1] if found else b""
+
+    def revision(self) -> int:
+        """Of the whole store, as the header of an answer has it."""
+        return _Message(self.bytes(1)).number(3)
 
 
-class _Watched(msgspec.Struct, frozen=True):
-    events: list[_Event] = msgspec.field(default_factory=list)
-    canceled: bool = False
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
 
 
-class WatchLine(msgspec.Struct, frozen=True):
-    result: _Watched
+_SMALL: Final = [_varint(number) for number in range(1 << 11)]
 
 
-def as_text(value: bytes) -> str:
-    return base64.b64encode(value).decode()
+def _field(field: int, value: bytes) -> bytes:
+    """Bytes, or a message."""
+    size = len(value)
+    return _SMALL[field << 3 | _BYTES] + (_SMALL[size] if size < len(_SMALL) else _varint(size)) + value
 
 
-def _from_text(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except ValueError as error:
-        raise msgspec.ValidationError(f"not base64: {error}") from error
+def _number(field: int, value: int) -> bytes:
+    return _SMALL[field << 3] + _varint(value) if value else b""

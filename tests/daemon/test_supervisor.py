@@ -260,7 +260,7 @@ def test_the_daemon_loads_the_libraries_of_clouds_and_services_when_it_needs_the
     )
     assert not {"azure", "boto3", "google.cloud", "paramiko", "requests", "urllib3", "zeroconf"} & loaded
     services = {"etcd_client", "zookeeper_client", "service_metadata", "sealed_names"}
-    assert not {"kazoo", *(f"hybrisfs.kv.{one}" for one in services)} & loaded
+    assert not {"h2", "kazoo", *(f"hybrisfs.kv.{one}" for one in services)} & loaded
     assert not {"hybrisfs.mirror.worker", "pathspec", "watchdog.observers"} & loaded
     # What only a volume of several devices, a pairing, a wide code or a repair needs.
     assert not {"hybrisfs.peers.service", "cryptography.x509", "ssl", "zfec"} & loaded

@@ -10,6 +10,7 @@ from tests.fuzz import (
     log_targets,
     pairing_targets,
     register_targets,
+    service_targets,
     text_targets,
 )
 from tests.fuzz.target import Target
@@ -19,6 +20,7 @@ __all__ = ["TARGETS"]
 TARGETS: Final[dict[str, Target]] = {
     **log_targets.TARGETS,
     **register_targets.TARGETS,
+    **service_targets.TARGETS,
     **cloud_targets.TARGETS,
     **pairing_targets.TARGETS,
     **text_targets.TARGETS,

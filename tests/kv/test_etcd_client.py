@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
@@ -13,7 +14,7 @@ import urllib3
 
 from hybrisfs.environment import SYSTEM, Environment, Limits
 from hybrisfs.kv.etcd_client import EtcdClient
-from hybrisfs.kv.etcd_requests import Found, Range
+from hybrisfs.kv.etcd_requests import TRANSACTION, Found, Range
 from hybrisfs.kv.metadata import Change
 from hybrisfs.kv.record import KeyMetadata
 from hybrisfs.kv.rmds import DeviceMetadata
@@ -104,9 +105,9 @@ def test_a_list_without_end_is_refused(keys: list[bytes]) -> None:
 class Curt(EtcdClient):
     """A client of something that is not an etcd: its answers lack what was asked for."""
 
-    def _ask(self, path: str, asked: dict[str, Any], kind: type[Any], deadline: float) -> Any:
-        answer = super()._ask(path, asked, kind, deadline)
-        return type(answer)(answer.header) if path == "kv/txn" else answer
+    def _ask(self, path: str, asked: bytes, decode: Callable[[bytes], Any], deadline: float) -> Any:
+        answer = super()._ask(path, asked, decode, deadline)
+        return answer._replace(responses=[]) if path == TRANSACTION else answer
 
 
 def test_an_answer_without_what_was_asked_for_is_an_error(tmp_path: Path) -> None:
@@ -122,9 +123,9 @@ def test_a_key_of_somebody_else_is_refused(tmp_path: Path) -> None:
     """An etcd that answers with keys that were not asked for."""
 
     class Hostile(EtcdClient):
-        def _ask(self, path: str, asked: dict[str, Any], kind: type[Any], deadline: float) -> Any:
+        def _ask(self, path: str, asked: bytes, decode: Callable[[bytes], Any], deadline: float) -> Any:
             self._root = b"other/"
-            return super()._ask(path, asked, kind, deadline)
+            return super()._ask(path, asked, decode, deadline)
 
     with etcd_cluster(tmp_path / "etcd") as cluster:
         with contextlib.closing(EtcdClient(ServiceUrl.parse(cluster.url), NO_ACCESS, 10.0, SYSTEM)) as client:
