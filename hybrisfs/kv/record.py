@@ -159,7 +159,8 @@ class KeyMetadata(NamedTuple):
     def under(self, condition: Condition | None) -> KeyMetadata:
         """This entry as it was written under a condition, None for none."""
         # Any value would have done: then it does not matter which one another write had put there before.
-        return self._replace(conditional=condition not in (None, PRESENT))
+        conditional = condition is not None and condition != PRESENT
+        return self if conditional == self.conditional else self._replace(conditional=conditional)
 
     def encode(self) -> bytes:
         """The record."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -72,9 +72,11 @@ class ServiceWrites:
         self._device = device.hex().encode()
         self._environment = environment
         self._limits = environment.limits.of(WriteLimits)
+        self._few = self._limits.block // 2  # numbers left, then a block more is taken
         self._lock = threading.Lock()
-        self._numbering = threading.Condition()
+        self._fetched = threading.Condition(self._lock)
         self._left: dict[int, int] = {}  # blocks with numbers left: the first one, and the next to give out
+        self._count_left = 0  # numbers in these
         self._spent: set[int] = set()  # the first numbers of those without
         self._is_fetching = False  # a block
         self._open: dict[
@@ -89,15 +91,16 @@ class ServiceWrites:
 
     def new_write(self, above: int = 0) -> int:
         """Begin a write: a number that no other write has, and that is higher than the one of *above*."""
-        self._begin()
+        if not self._begun:
+            self._begin()
         while True:
-            with self._numbering:
+            with self._lock:
                 write = self._take(above)
-                is_low = write is None or self._count_left() < self._limits.block // 2
+                is_low = write is None or self._count_left < self._few
                 fetches = is_low and not self._is_fetching
                 self._is_fetching |= fetches
                 if write is None and not fetches:
-                    self._environment.wait(self._numbering, lambda: not self._is_fetching, _BLOCK_SECONDS)
+                    self._environment.wait(self._fetched, lambda: not self._is_fetching, _BLOCK_SECONDS)
             if fetches:
                 try:
                     self._fetch()  # while there are some left, other threads go on
@@ -110,19 +113,16 @@ class ServiceWrites:
 
     def _take(self, above: int) -> int | None:
         """A number of our blocks, if one is left."""
-        write = next((following for following in self._left.values() if following > above), None)
-        if write is not None:
-            first = self._first_of(write)
-            self._left[first] = write + 1
-            if write + 1 == first + self._limits.block:
-                del self._left[first]
-                self._spent.add(first)
-            with self._lock:
+        for first, write in self._left.items():
+            if write > above:
+                self._left[first] = write + 1
+                self._count_left -= 1
+                if write + 1 == first + self._limits.block:
+                    del self._left[first]
+                    self._spent.add(first)
                 self._open[write] = 0
-        return write
-
-    def _count_left(self) -> int:
-        return sum(first + self._limits.block - following for first, following in self._left.items())
+                return write
+        return None
 
     def _fetch(self) -> None:
         """Take a block more. Raises ServiceError."""
@@ -130,21 +130,24 @@ class ServiceWrites:
         try:
             first = self._new_block()
         finally:
-            with self._numbering:
+            with self._lock:
                 if first is not None:
                     self._left[first] = first
+                    self._count_left += self._limits.block
                 self._is_fetching = False
-                self._numbering.notify_all()
+                self._fetched.notify_all()
 
     def intend(self, writes: Sequence[Garbage]) -> None:
         """Objects of these writes are about to go to the clouds: they are garbage until a key names them."""
         with self._lock:
             self._open.update(writes)
 
-    def took_place(self, writes: Sequence[int]) -> None:
+    def took_place(self, writes: Iterable[int]) -> None:
         """Keys refer to the objects of these."""
         with self._lock:
-            self._open.update((write, 0) for write in writes if write in self._open)
+            for write in writes:
+                if write in self._open:
+                    self._open[write] = 0
 
     def ended(self, writes: Sequence[int]) -> None:
         """Those of them that have not taken place must not any more: their objects are garbage."""
@@ -156,9 +159,10 @@ class ServiceWrites:
 
     def lost(self, blocks: Container[bytes]) -> None:
         """Others have taken over these of the keys of our blocks: no number of them is of use any more."""
-        with self._numbering:
+        with self._lock:
             for first in [first for first in (*self._left, *self._spent) if self.of(b"b", first) in blocks]:
-                self._left.pop(first, None)
+                end = first + self._limits.block
+                self._count_left -= end - self._left.pop(first, end)
                 self._spent.discard(first)
 
     # -- what is to be deleted from the clouds ---------------------------------------------------
@@ -197,7 +201,7 @@ class ServiceWrites:
 
     def _retire(self) -> None:
         """Remove blocks of ours of which all writes have ended."""
-        with self._numbering, self._lock:
+        with self._lock:
             busy = {self._first_of(write) for write in (*self._open, *self._failed)}
             over = self._spent - busy
             self._spent -= over
