@@ -9,8 +9,9 @@ There are four parts; `--only` chooses one:
 * *etcd*: values of 100 kB, with the metadata on this device and in an etcd at the other end of a line, in
   turn; the clouds take their time as in `benchmarks.ycsb`.
 * *clients*: 128 threads of one process that write new keys, with values of 100 bytes and 1 kB, to an etcd on
-  this machine: as metadata alone (a conditional update, with the value as the key's attributes), and as puts
-  of a store over three clouds in memory. In turn with etcd's own benchmark tool, if `--tool` names it:
+  this machine: as metadata alone (a conditional update, with the value as the key's attributes), the same
+  with the threads in four processes, each of which is a device of its own, and as puts of a store over three
+  clouds in memory. In turn with etcd's own benchmark tool, if `--tool` names it:
   `go build go.etcd.io/etcd/v3/tools/benchmark`, in a module that requires it.
 
 Writes `services.json` and `services.md`.
@@ -31,6 +32,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
+from multiprocessing import get_context
+from multiprocessing.queues import SimpleQueue
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 from rich.console import Console
@@ -51,7 +55,7 @@ from hybrisfs.home import Home
 from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.etcd_client import EtcdClient
 from hybrisfs.kv.metadata import Change, Garbage
-from hybrisfs.kv.record import KeyMetadata
+from hybrisfs.kv.record import KeyMetadata, Place
 from hybrisfs.kv.rmds import DeviceMetadata, DeviceStore
 from hybrisfs.kv.seal import ValueSealer
 from hybrisfs.kv.service_metadata import ServiceMetadata
@@ -72,7 +76,9 @@ _SIZE = 100_000
 _MANY = 128
 _SMALL = (100, 1000)  # bytes
 _QUICKER = 10  # times, are updates alone than puts: so many fewer of these are made
+_PROCESSES = 4
 _TOOL, _METADATA, _PUTS = "etcd's tool", "metadata alone", "puts"
+_DEVICES = f"metadata alone, {_PROCESSES} processes"
 _UNCACHED = Environment(limits=Limits(KeyValueLimits(cache_bytes=0)))
 
 
@@ -202,31 +208,41 @@ def _on_device(root: Path, engine: Engine) -> KeyValueStore:
 
 
 def _in_etcd(root: Path, engine: Engine, client: EtcdClient) -> KeyValueStore:
-    path = root / "debts.db"
-    MetadataDatabase.create(path, bytes(16))
-    metadata = ServiceMetadata(client, DeviceMetadata(path, SYSTEM), bytes(16), SYSTEM)
+    metadata = _metadata(root, client, 0)
     sealer = ValueSealer(bytes(32), metadata.store_id, OneKey(bytes(32)))
     return KeyValueStore(metadata, engine.values, sealer, Redundancy(1, 1), environment=_UNCACHED)
 
 
+def _metadata(root: Path, client: EtcdClient, device: int) -> ServiceMetadata:
+    path = root / f"debts-{device}.db"
+    MetadataDatabase.create(path, bytes(16))
+    return ServiceMetadata(client, DeviceMetadata(path, SYSTEM), device.to_bytes(16, "big"), SYSTEM)
+
+
+def _update(metadata: ServiceMetadata, place: Place, value: bytes) -> None:
+    write = metadata.new_write()
+    metadata.intend([Garbage(write, 1)])
+    entry = KeyMetadata(0, write, 100, 129, 1, (0, 1), (bytes(16),), attributes=value)
+    metadata.update([Change(place, entry)])
+    metadata.ended([write])
+
+
 def _clients(root: Path, options: argparse.Namespace, page: Page, console: Console) -> None:
     speeds: dict[tuple[str, int], list[float]] = {}
-    ways = [_METADATA, _PUTS] if options.tool is None else [_TOOL, _METADATA, _PUTS]
-    keys, loads = itertools.count(), list[float]()
+    ways = [*([] if options.tool is None else [_TOOL]), _METADATA, _DEVICES, _PUTS]
+    keys, devices, loads = itertools.count(), itertools.count(1, _PROCESSES), list[float]()
     with ExitStack() as ends:
         cluster = ends.enter_context(etcd_cluster(root / "etcd"))
         client = EtcdClient(ServiceUrl.parse(cluster.url), NO_ACCESS, 10.0, SYSTEM)
         store = _in_etcd(root, ends.enter_context(Cluster(1, 1, 3)).engine, client)
         ends.callback(store.close)
         store.create_container(_BOX)
-        place = store.metadata.container(_BOX)
+        metadata = store.metadata
+        assert isinstance(metadata, ServiceMetadata)
+        place = metadata.container(_BOX)
 
         def update(value: bytes) -> None:
-            write = store.metadata.new_write()
-            store.metadata.intend([Garbage(write, 1)])
-            entry = KeyMetadata(0, write, 100, 129, 1, (0, 1), (bytes(16),), attributes=value)
-            store.metadata.update([Change((place, b"key-%d" % next(keys)), entry)])
-            store.metadata.ended([write])
+            _update(metadata, (place, b"key-%d" % next(keys)), value)
 
         def put(value: bytes) -> None:
             store.put(_BOX, f"key-{next(keys)}", value)
@@ -235,6 +251,8 @@ def _clients(root: Path, options: argparse.Namespace, page: Page, console: Conso
             loads.append(os.getloadavg()[0])
             if way == _TOOL:
                 speed = _asked_tool(options, cluster.nodes[0].port, size)
+            elif way == _DEVICES:
+                speed = _by_devices(root, cluster.url, next(devices), bytes(size), options.writes)
             else:
                 is_put = way == _PUTS
                 total = options.writes // _QUICKER if is_put else options.writes
@@ -284,18 +302,61 @@ def _asked_tool(options: argparse.Namespace, port: int, size: int) -> float:
     return float(found[1])
 
 
-def _together(write: Callable[[bytes], None], value: bytes, total: int) -> float:
+def _together(write: Callable[[bytes], None], value: bytes, total: int, threads: int = _MANY) -> float:
     """Writes per second by many threads."""
-    each = max(1, total // _MANY)
+    each = max(1, total // threads)
 
     def client(_: int) -> None:
         for _ in range(each):
             write(value)
 
-    with ThreadPoolExecutor(_MANY) as pool:
+    with ThreadPoolExecutor(threads) as pool:
         begun = time.perf_counter()
-        list(pool.map(client, range(_MANY)))
-        return each * _MANY / (time.perf_counter() - begun)
+        list(pool.map(client, range(threads)))
+        return each * threads / (time.perf_counter() - begun)
+
+
+def _by_devices(root: Path, url: str, first: int, value: bytes, total: int) -> float:
+    """Updates per second by as many threads in several processes, which are devices from *first* on."""
+    context = get_context("spawn")
+    start = context.Barrier(_PROCESSES)
+    spans: SimpleQueue[tuple[float, float]] = context.SimpleQueue()
+    workers = [
+        context.Process(target=_device, args=(root, url, first + number, value, total, start, spans))
+        for number in range(_PROCESSES)
+    ]
+    for worker in workers:
+        worker.start()
+    times = [spans.get() for _ in workers]
+    for worker in workers:
+        worker.join()
+    return total / (max(end for _, end in times) - min(begin for begin, _ in times))
+
+
+def _device(
+    root: Path,
+    url: str,
+    device: int,
+    value: bytes,
+    total: int,
+    start: Barrier,
+    spans: SimpleQueue[tuple[float, float]],
+) -> None:
+    """One of these processes: its share of the updates."""
+    client = EtcdClient(ServiceUrl.parse(url), NO_ACCESS, 10.0, SYSTEM)
+    metadata, keys = _metadata(root, client, device), itertools.count()
+    place = metadata.container(_BOX)
+    metadata.new_write()  # it is announced, and has numbers
+    start.wait()
+    begun = time.monotonic()
+    _together(
+        lambda value: _update(metadata, (place, b"key-%d-%d" % (device, next(keys))), value),
+        value,
+        total // _PROCESSES,
+        _MANY // _PROCESSES,
+    )
+    spans.put((begun, time.monotonic()))
+    metadata.close()
 
 
 def _timed(work: Callable[[], object]) -> float:
@@ -316,8 +377,9 @@ _NOTES = [
     "Over a link: the other device waits for the session that the first one has after the put.",
     "With etcd: one node, without fsync, behind a line of 20 ms round trip; the clouds answer after 20, 35 "
     "and 50 ms and transfer 100 Mbit/s per request. One client; the two stores take turns, without a cache.",
-    "By 128 clients: threads of one process; one etcd without fsync; all on this machine. The tool of etcd "
-    "puts one key each time; an update puts two keys and compares four, a put looks at two before it.",
+    "By 128 clients: threads of one process, or of four where it says so; one etcd without fsync; all on "
+    "this machine. The tool of etcd puts one key each time; an update puts two keys and compares four, a put "
+    "looks at two before it.",
 ]
 
 
