@@ -47,7 +47,7 @@ def _called() -> tuple[Calls, ServerEnd]:
 
 
 def _answer() -> bytes:
-    calls, server = _called()
+    _, server = _called()
     server.answer(1, b"one", b"two", trailers=[("grpc-status", "0")])
     return server.http.data_to_send()
 

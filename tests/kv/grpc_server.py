@@ -68,8 +68,8 @@ class ServerEnd:
 
 @contextmanager
 def listening(serve: Callable[[socket.socket, ServerEnd], None]) -> Iterator[str]:
-    """A server at the address, HOST:PORT. *serve* has each connection for itself, in a thread; the connection is
-    closed when it returns."""
+    """A server at the address, HOST:PORT. *serve* has each connection for itself, in a thread, and then it is
+    closed."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threads, accepted = [], []
 

@@ -138,7 +138,7 @@ def test_a_refusal_has_a_code_and_a_message(has_messages: bool) -> None:
     else:
         rig.server.refuse(stream, [(":status", "200"), ("content-type", "application/grpc"), *refusal])
     rig.exchange()
-    with pytest.raises(RefusedCallError, match="^invalid auth token: café$") as caught:
+    with pytest.raises(RefusedCallError, match=r"^invalid auth token: café$") as caught:
         rig.calls.check()
     assert caught.value.code == 16
     assert rig.calls.is_usable
