@@ -7,7 +7,9 @@ under way for a while and the service is far away. A service that is near is bus
 would give it more to do.
 
 When a request is answered, one thread is woken, which wakes the next one: were all woken at the same time,
-they would fight for the interpreter with each other and with the next request.
+they would fight for the interpreter with each other and with the next request. Until all of them are awake,
+the next request is made only if it is full: they may ask again at once, and one large request costs the
+service and this process less than two small ones.
 """
 
 from __future__ import annotations
@@ -94,6 +96,7 @@ class Groups(Generic[A, R]):
         self._lock = threading.Lock()
         self._waiting: list[Waiting[A, R]] = []
         self._leaders = 0
+        self._waking = 0  # those that were served, whose threads have not gone on
 
     def do(self, asked: A) -> R:
         """Ask; return the result, or raise the error."""
@@ -114,8 +117,8 @@ class Groups(Generic[A, R]):
             raise
         if one.after is not None:
             one.after.wake()
-        if one.leads:  # another one has taken it with it, before it came to lead
-            self._pass_on(one)
+        with self._lock:
+            self._return(one)
         if one.error is not None:
             raise one.error
         assert one.result is not None
@@ -144,11 +147,10 @@ class Groups(Generic[A, R]):
             )
             raise
         finally:
-            self._pass_on(one)
             self._wake(group, one)
 
     def _wake(self, group: Sequence[Waiting[A, R]], one: Waiting[A, R]) -> None:
-        """All of a group were served, by this one."""
+        """All of a group were served, by this one, which leads no longer."""
         with self._lock:
             # Those that lead look by themselves when their request is answered.
             others = [other for other in group if not (other is one or other.leads or other.is_gone)]
@@ -156,37 +158,51 @@ class Groups(Generic[A, R]):
                 other.after = after
             for other in group:
                 other.served = True
+                self._waking += not other.is_gone
+            self._pass_on(one)
         if others:
             others[0].wake()
 
     def _has_room(self) -> bool:
         """Whether those that wait may go now."""
-        if self._leaders == 0 or self._leaders >= _MOST_BESIDE:
-            return self._leaders == 0
+        if self._leaders == 0:
+            return self._waking == 0 or len(self._waiting) >= self._enough
+        if self._leaders >= _MOST_BESIDE:
+            return False
         is_late = self._quickest >= _FAR and self._monotonic() - self._begun >= _BESIDE
         return is_late or len(self._waiting) >= self._enough
 
     def _pass_on(self, one: Waiting[A, R]) -> None:
         """Have the first of those that wait lead in place of this one. That may be itself, when what it had
-        asked did not fit into its request."""
-        with self._lock:
-            one.leads = False
-            self._leaders -= 1
-            after = next((other for other in self._waiting if not other.leads), None)
-            if after is not None and self._has_room():
-                self._leaders += 1
-                after.leads = True
-                after.wake()
+        asked did not fit into its request. The lock is held."""
+        one.leads = False
+        self._leaders -= 1
+        self._appoint()
+
+    def _appoint(self) -> None:
+        """Have the first of those that wait lead, if they may go. The lock is held."""
+        after = next((other for other in self._waiting if not other.leads), None)
+        if after is not None and self._has_room():
+            self._leaders += 1
+            after.leads = True
+            after.wake()
+
+    def _return(self, one: Waiting[A, R]) -> None:
+        """Its thread goes on, as it was served, or was interrupted. The lock is held."""
+        self._waking -= one.served
+        if one.leads:  # another one has taken it with it, before it came to lead
+            self._pass_on(one)
+        elif self._leaders == 0:
+            self._appoint()
 
     def _leave(self, one: Waiting[A, R]) -> None:
         """Its thread was interrupted."""
         with self._lock:
             self._waiting = [other for other in self._waiting if other is not one]
             one.is_gone = True
+            self._return(one)
         if one.after is not None:
             one.after.wake()
-        if one.leads:
-            self._pass_on(one)
 
 
 def _refuse(group: Sequence[Waiting[A, R]], error: Exception) -> None:

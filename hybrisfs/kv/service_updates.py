@@ -97,7 +97,8 @@ class ServiceUpdates:
         self._containers = containers
         self._writes = writes
         self._environment = environment
-        enough = _MOST_OPERATIONS // 3  # an update of one key makes three changes
+        # An update that makes one key has two comparisons and two changes that it shares with no other.
+        enough = (_MOST_OPERATIONS - 3) // 2
         self._groups: Groups[_Update, Answer] = Groups(enough, _together, self._serve, environment)
 
     def make(self, known: Mapping[Place, int], entries: Sequence[NewEntry], deadline: float) -> Answer:

@@ -76,6 +76,9 @@ def listening(serve: Callable[[socket.socket, ServerEnd], None]) -> Iterator[str
         def served(connection: socket.socket) -> None:
             with connection, contextlib.suppress(OSError):
                 serve(connection, ServerEnd())
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(1 << 16):
+                    pass  # were it closed with something unread, the client might lose what it was sent
 
         def accepting() -> None:
             with contextlib.suppress(OSError):

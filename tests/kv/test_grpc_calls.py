@@ -184,9 +184,17 @@ def endless(rig: Rig, stream: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [broken, without_status, of_a_proxy, with_a_strange_status, compressed, endless]
+    ("answer", "why"),
+    [
+        (broken, "was broken off"),
+        (without_status, "was broken off"),
+        (of_a_proxy, "HTTP status 502"),
+        (with_a_strange_status, "none of gRPC's"),
+        (compressed, "compressed"),
+        (endless, "too long"),
+    ],
 )
-def test_an_answer_that_is_none(answer: Callable[[Rig, int], None]) -> None:
+def test_an_answer_that_is_none(answer: Callable[[Rig, int], None], why: str) -> None:
     rig = Rig()
     answer(rig, rig.begin())
 
@@ -196,7 +204,7 @@ def test_an_answer_that_is_none(answer: Callable[[Rig, int], None]) -> None:
         rig.calls.check()
         rig.calls.messages()
 
-    with pytest.raises(BrokenCallError):
+    with pytest.raises(BrokenCallError, match=why):
         take()
 
 
@@ -212,7 +220,8 @@ def test_a_server_that_is_none(data: bytes) -> None:
 
 def test_a_server_that_is_about_to_stop_gets_no_more_calls() -> None:
     rig = Rig()
-    stream = rig.begin()
-    rig.server.http.close_connection(last_stream_id=stream)
+    rig.answered(rig.begin(), b"answer")
+    assert rig.calls.is_usable
+    rig.server.http.close_connection()
     rig.calls.receive(rig.server.http.data_to_send())
     assert not rig.calls.is_usable

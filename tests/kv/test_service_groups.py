@@ -100,6 +100,61 @@ def test_a_small_one_waits_a_moment_only(monkeypatch: pytest.MonkeyPatch) -> Non
     assert service.groups._leaders == 0
 
 
+class Sleepy(Service):
+    """Threads that were answered go on when they are let."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+        super().__init__(monkeypatch, most)
+        self.awake = threading.Semaphore(0)
+        self.go_on = threading.Semaphore(0)
+        wait = Waiting.wait
+
+        def slow(one: Waiting[int, int]) -> None:
+            wait(one)
+            if one.served:
+                self.awake.release()
+                assert self.go_on.acquire(timeout=PATIENCE)
+
+        monkeypatch.setattr(Waiting, "wait", slow)
+
+    def begin(self, pool: ThreadPoolExecutor) -> list[Future[int]]:
+        """Two threads are answered by one request; the first of them, which did not make it, is awake."""
+        futures = self.ask_all(pool, 3)
+        self.answer(2)
+        assert futures[0].result(PATIENCE) == 0
+        assert futures[1].result(PATIENCE) == 10
+        assert self.awake.acquire(timeout=PATIENCE)
+        assert self.begun.acquire(timeout=PATIENCE)
+        assert self.served == [[0], [1, 2]]
+        return futures[2:]
+
+
+def test_the_next_request_waits_for_those_that_were_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may ask again at once."""
+    service = Sleepy(monkeypatch, 3)
+    with ThreadPoolExecutor(10) as pool:
+        futures = service.begin(pool) + [service.ask(pool, number, waits=True) for number in (3, 4)]
+        service.go_on.release()
+        assert service.begun.acquire(timeout=PATIENCE)
+        assert service.served[2:] == [[3, 4]]
+        service.go_on.release()
+        service.answer(1)
+        assert [one.result(PATIENCE) for one in futures] == [20, 30, 40]
+    assert (service.groups._leaders, service.groups._waking) == (0, 0)
+
+
+def test_a_full_request_does_not_wait_for_those_that_were_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = Sleepy(monkeypatch, 3)
+    with ThreadPoolExecutor(10) as pool:
+        futures = service.begin(pool) + [service.ask(pool, number, waits=number < 5) for number in (3, 4, 5)]
+        assert service.served[2:] == [[3, 4, 5]]
+        for _ in range(3):
+            service.go_on.release()
+        service.answer(1)
+        assert [one.result(PATIENCE) for one in futures] == [20, 30, 40, 50]
+    assert (service.groups._leaders, service.groups._waking) == (0, 0)
+
+
 @pytest.mark.parametrize(("seconds", "waits"), [(0.0, True), (0.02, False)])
 def test_only_far_services_get_small_requests_beside_each_other(
     monkeypatch: pytest.MonkeyPatch, seconds: float, waits: bool
@@ -169,7 +224,59 @@ def test_nobody_waits_for_one_that_was_interrupted_while_it_waited(monkeypatch: 
             futures[1].result(PATIENCE)
         assert [one.result(PATIENCE) for one in (futures[0], *futures[2:])] == [0, 20, 30]
     assert service.served == [[0], [2, 3]]
-    assert service.groups._leaders == 0
+    assert (service.groups._leaders, service.groups._waking) == (0, 0)
+
+
+def test_nobody_waits_for_one_that_was_interrupted_while_it_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    service = Service(monkeypatch)
+    wait, interrupt = Waiting.wait, threading.Semaphore(0)
+
+    def interrupted(one: Waiting[int, int]) -> None:
+        if one.asked != 2:
+            wait(one)
+            return
+        service.waiting.release()
+        assert interrupt.acquire(timeout=PATIENCE)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Waiting, "wait", interrupted)
+    with ThreadPoolExecutor(10) as pool:
+        futures = service.ask_all(pool, 4)
+        service.answer(1)
+        assert service.begun.acquire(timeout=PATIENCE)
+        interrupt.release()
+        with pytest.raises(KeyboardInterrupt):
+            futures[2].result(PATIENCE)
+        service.answer(1)
+        assert [one.result(PATIENCE) for one in (*futures[:2], futures[3])] == [0, 10, 30]
+    assert service.served == [[0], [1, 2, 3]]
+    assert (service.groups._leaders, service.groups._waking) == (0, 0)
+
+
+def test_nobody_waits_for_one_that_was_interrupted_when_it_was_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    service = Service(monkeypatch)
+    wait = Waiting.wait
+
+    def interrupted(one: Waiting[int, int]) -> None:
+        wait(one)
+        if one.served and one.asked == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Waiting, "wait", interrupted)
+    with ThreadPoolExecutor(10) as pool:
+        futures = service.ask_all(pool, 4)
+        service.answer(2)
+        with pytest.raises(KeyboardInterrupt):
+            futures[2].result(PATIENCE)
+        assert [one.result(PATIENCE) for one in (*futures[:2], futures[3])] == [0, 10, 30]
+        futures = [service.ask(pool, 5, waits=False)]
+        service.answer(1)
+        assert futures[0].result(PATIENCE) == 50
+    assert (service.groups._leaders, service.groups._waking) == (0, 0)
 
 
 def test_who_leads_without_being_chosen_leads_again(monkeypatch: pytest.MonkeyPatch) -> None:
