@@ -186,8 +186,8 @@ class PlaceTable:
     def __init__(self, database: RowWriter) -> None:
         self._db = database
         # What was found last, where, and at which number of changes: the kernel looks a name up just before
-        # it has something put there. (Changes that are taken back are not counted; savepoints hold rows of the
-        # log only.)
+        # it has something put there. (Changes that are taken back are not counted; savepoints hold rows of
+        # the log only.)
         self._found: PlaceRow | None = None
         self._found_at: tuple[int, int, bytes] | None = None
 
