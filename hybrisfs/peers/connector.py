@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from hybrisfs.environment import Environment
 from hybrisfs.peers.errors import PeerError
 from hybrisfs.peers.handshakes import Handshakes, LocalPeer
-from hybrisfs.peers.settings import Address, PeerSettings, format_address
+from hybrisfs.peers.settings import Address, PeerSettings, Place, Relay, format_place
 from hybrisfs.peers.targets import Targets
 
 __all__ = ["Connector"]
@@ -63,6 +63,12 @@ class Connector:
         """Replace the user's addresses."""
         self._change(lambda now: self._targets.configure(addresses, now))
 
+    def relayed(self, relays: Collection[Relay], delays: Mapping[bytes, float]) -> None:
+        """Replace the relays, and the devices that they lead to; a new one is called in so many seconds."""
+        self._change(
+            lambda now: self._targets.relayed(relays, {one: now + delay for one, delay in delays.items()})
+        )
+
     def seen(self, device: bytes, addresses: Iterable[Address], delay: float = 0.0) -> None:
         """A device is at these addresses: connect in *delay* seconds unless it comes by itself."""
         self._change(lambda now: self._targets.seen(device, addresses, now + delay))
@@ -101,10 +107,10 @@ class Connector:
                     return
                 self._woken = False
                 linked = self._local.linked()
-                for address in self._targets.take_due(
+                for place in self._targets.take_due(
                     self._monotonic(), linked, _MAX_DIALING - len(self._dialers)
                 ):
-                    self._start_dialing(address)
+                    self._start_dialing(place)
                 due = self._targets.next_due(linked)
                 wait = _IDLE if due is None else max(0.0, due - self._monotonic())
                 full = len(self._dialers) >= _MAX_DIALING
@@ -113,22 +119,22 @@ class Connector:
     def _asleep(self) -> float:
         return self._boot_time() - self._monotonic()
 
-    def _start_dialing(self, address: Address) -> None:
-        thread = threading.Thread(target=self._dial, args=(address,), name="peer-dial", daemon=True)
+    def _start_dialing(self, place: Place) -> None:
+        thread = threading.Thread(target=self._dial, args=(place,), name="peer-dial", daemon=True)
         self._dialers.add(thread)
         thread.start()
 
-    def _dial(self, address: Address) -> None:
+    def _dial(self, place: Place) -> None:
         meeting = None
         try:
-            meeting = self._handshakes.dial(address)
+            meeting = self._handshakes.dial(place)
         except PeerError as error:
-            log.debug("no device at %s: %s", format_address(address), error)
+            log.debug("no device at %s: %s", format_place(place), error)
         with self._changed:
             if meeting is None:
-                self._targets.failed(address, self._monotonic())
+                self._targets.failed(place, self._monotonic())
             else:
-                self._targets.met(address, meeting.device_id)
+                self._targets.met(place, meeting.device_id)
         if meeting is not None:
             self._local.met(meeting)
         with self._changed:

@@ -34,7 +34,7 @@ from hybrisfs.peers.frames import (
 )
 from hybrisfs.peers.handshakes import Meeting
 from hybrisfs.peers.queues import Advanced, Backlog, ChunkRequests, Last, Outbox, Serve
-from hybrisfs.peers.settings import Exchange, PeerCallbacks, PeerSettings
+from hybrisfs.peers.settings import Exchange, PeerCallbacks, PeerSettings, Through
 from sync import MAX_MESSAGE, Alarm, Deliver, Failed, Send
 
 __all__ = ["Link"]
@@ -66,7 +66,8 @@ class Link:
         environment: Environment,
     ) -> None:
         self.device_id: Final = meeting.device_id
-        self.address: Final = meeting.address
+        self.place: Final = meeting.place
+        self.is_direct: Final = not isinstance(meeting.place, Through)
         self.outgoing: Final = meeting.outgoing
         self.instance: Final = meeting.hello.instance
         self.since_ns: Final = environment.time_ns()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from msgspec import Struct
@@ -22,7 +22,8 @@ from hybrisfs.peers.handshakes import Handshakes, Meeting
 from hybrisfs.peers.link import Link
 from hybrisfs.peers.listener import Listener
 from hybrisfs.peers.network import NetworkWatch
-from hybrisfs.peers.settings import Address, PeerCallbacks, PeerSettings
+from hybrisfs.peers.relay_watch import RelayWatch
+from hybrisfs.peers.settings import Address, PeerCallbacks, PeerSettings, Place, Relay, Through, format_place
 from hybrisfs.peers.tls import PeerIdentity, TlsIdentity
 from sync import Members
 
@@ -42,7 +43,7 @@ class PeerStatus(Struct, frozen=True):
     """A link, for `status`."""
 
     device_id: bytes
-    address: Address
+    place: Place
     connected_since_ns: int
     """By this device's clock, since the epoch."""
     round_trip: float | None
@@ -82,6 +83,8 @@ class PeerService:
         self._links: LinkTable[Link] = LinkTable(identity.device.device_id, self._instance, attempt)
         self._handshakes = Handshakes(TlsIdentity(identity), self, settings, environment)
         self._connector = Connector(self._handshakes, settings, self, environment)
+        own, reached = identity.device.device_id, self._connector.hurry
+        self._relays = RelayWatch(self._handshakes, own, settings, environment, reached)
         self._network = NetworkWatch(self._network_came_up, environment)
         self._listener: Listener | None = None
         self._discovery: Discovery | None = None
@@ -107,9 +110,11 @@ class PeerService:
             self._closed = True
         deadline = self._monotonic() + _CLOSE
         self._network.close()
+        self._relays.end()
         if self._listener is not None:
             self._listener.close()
         self._handshakes.close(deadline)
+        self._relays.join(deadline)
         self._connector.close(deadline)
         links = self._links.all()
         for link in links:
@@ -134,6 +139,7 @@ class PeerService:
             if link.device_id not in members:
                 link.close(Parting.REMOVED, "the device is no longer a member")
         self._connector.keep_members(frozenset(members))
+        self._call_through_relays()
         self._connector.hurry()
         if self._discovery is not None:
             self._discovery.look_again()
@@ -141,6 +147,11 @@ class PeerService:
     def set_addresses(self, addresses: Iterable[Address]) -> None:
         """Replace the user's addresses."""
         self._connector.configure(tuple(addresses))
+
+    def set_relays(self, relays: Collection[Relay]) -> None:
+        """Be reached, and reach the others, through these relays, in place of the earlier ones."""
+        self._relays.configure(relays)
+        self._call_through_relays()
 
     def advanced(self) -> None:
         """The local log has grown: push to every linked device. Returns at once."""
@@ -184,7 +195,7 @@ class PeerService:
     def status(self) -> list[PeerStatus]:
         """The linked devices, by device id."""
         return [
-            PeerStatus(link.device_id, link.address, link.since_ns, link.round_trip, link.outgoing)
+            PeerStatus(link.device_id, link.place, link.since_ns, link.round_trip, link.outgoing)
             for link in sorted(self._links.current(), key=lambda link: link.device_id)
         ]
 
@@ -200,7 +211,7 @@ class PeerService:
     def hello(self) -> Hello:
         return Hello(self._instance, self.port)
 
-    def linked(self) -> Collection[bytes]:
+    def linked(self) -> Mapping[bytes, bool]:
         return self._links.devices()
 
     def met(self, meeting: Meeting) -> None:
@@ -218,10 +229,10 @@ class PeerService:
         if link in closing:
             meeting.channel.close()
             return
-        log.info("linked with device %s at %s", link.device_id.hex(), link.address[0])
+        log.info("linked with device %s at %s", link.device_id.hex(), format_place(link.place))
         self._callbacks.links_changed()
-        if not meeting.outgoing and meeting.hello.port:
-            self._connector.seen(link.device_id, [(meeting.address[0], meeting.hello.port)])
+        if not meeting.outgoing and meeting.hello.port and isinstance(meeting.place, tuple):
+            self._connector.seen(link.device_id, [(meeting.place[0], meeting.hello.port)])
 
     def _ended(self, link: Link, reason: str) -> None:
         """Called by the link's own thread, as the last thing that it does."""
@@ -233,6 +244,12 @@ class PeerService:
                 other.advanced()  # what was pushed through the one that ended may not have arrived
         self._callbacks.links_changed()
 
+    def _call_through_relays(self) -> None:
+        own = self._identity.device.device_id
+        others = [one for one in self._members if one != own]
+        delays = {one: 0.0 if own < one else _COURTESY for one in others}
+        self._connector.relayed(self._relays.configured, delays)
+
     def seen(self, device: bytes, addresses: tuple[Address, ...]) -> None:
         first = self._identity.device.device_id < device
         if self._discovery is not None and not self._discovery.announced:
@@ -243,12 +260,14 @@ class PeerService:
         """Called by the thread that watches the network."""
         log.debug("the network has changed")
         self._connector.hurry()
+        self._relays.hurry()
         if self._discovery is not None:
             self._discovery.look_at_network()
 
     def slept(self) -> None:
         for link in self._links.all():
             link.abandon("this machine slept")
+        self._relays.hurry()
 
 
 def _latency(link: Link) -> float:
@@ -280,6 +299,10 @@ class Linked(Protocol):
     def age(self) -> float:
         """Seconds since the link came about."""
 
+    @property
+    def is_direct(self) -> bool:
+        """Whether no relay is between the two."""
+
 
 AnyLink = TypeVar("AnyLink", bound=Linked)
 
@@ -292,7 +315,9 @@ class LinkTable(dict[bytes, list[AnyLink]]):
     same time, or one through two addresses. Each then sees both links, perhaps in different order, and both
     must close the same one, without asking each other:
 
-    * A link that is older than any attempt to connect can be is dead: its other side has given it up.
+    * A link that is older than any attempt to connect can be is dead: its other side has given it up, or has
+      found a direct way.
+    * A direct link stays, one through a relay does not.
     * Of links opened by different sides, the one opened by the lower device id stays (or the lower instance,
       as two may have the same id).
     * Of links opened by the same side, the first one that this side saw stays. The other side uses the newer
@@ -346,14 +371,16 @@ class LinkTable(dict[bytes, list[AnyLink]]):
                 link for links in self.values() for link in {link.instance: link for link in links}.values()
             ]
 
-    def devices(self) -> frozenset[bytes]:
-        """The devices that have a link."""
+    def devices(self) -> dict[bytes, bool]:
+        """The devices that have a link, and whether any of a device's links is direct."""
         with self.lock:
-            return frozenset(self)
+            return {device: any(link.is_direct for link in links) for device, links in self.items()}
 
     def _outlives(self, old: AnyLink, new: AnyLink) -> bool:
         if old.age > self._longest_attempt:
             return False
+        if old.is_direct != new.is_direct:
+            return old.is_direct
         return old.outgoing == new.outgoing or self._opener(old) < self._opener(new)
 
     def _coexist(self, old: AnyLink, new: AnyLink) -> bool:

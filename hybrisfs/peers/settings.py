@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -10,11 +11,44 @@ from msgspec import Struct
 from hybrisfs.errors import UsageError
 from sync import Action
 
-__all__ = ["Address", "Exchange", "PeerCallbacks", "PeerSettings", "format_address", "parse_address"]
+__all__ = [
+    "Address",
+    "Exchange",
+    "PeerCallbacks",
+    "PeerSettings",
+    "Place",
+    "Relay",
+    "Through",
+    "format_address",
+    "format_place",
+    "parse_address",
+]
 
 _PORT_DIGITS: Final = 5
 Address: TypeAlias = tuple[str, int]
 """Host name or IP address (IPv6 link-local ones with their scope), and TCP port."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relay:
+    """A relay through which devices reach each other, and a space of it that they may use."""
+
+    address: Address
+    pin: bytes
+    """The SHA-256 hash of its certificate."""
+    space: str
+    token: str = field(repr=False)
+
+
+class Through(Struct, frozen=True):
+    """Where a device is reached through a relay; *device* is empty for one that has called."""
+
+    relay: Relay
+    device: bytes = b""
+
+
+Place: TypeAlias = Address | Through
+"""Where a device is reached."""
 
 
 class PeerSettings(Struct, frozen=True):
@@ -73,6 +107,13 @@ def format_address(address: Address) -> str:
     """What `parse_address` reads."""
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def format_place(place: Place) -> str:
+    """For logs."""
+    if isinstance(place, Through):
+        return f"relay {format_address(place.relay.address)}"
+    return format_address(place)
 
 
 # -- what the direct channel needs from the volume that it serves ---------------------------------------

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from random import Random
 from typing import Final
 
 from msgspec import Struct
 
-from hybrisfs.peers.settings import Address, PeerSettings
+from hybrisfs.peers.settings import Address, PeerSettings, Place, Relay, Through
 
 __all__ = ["Targets"]
 
@@ -25,18 +25,19 @@ class _Target(Struct):
 
 
 class Targets:
-    """Addresses that the user gave, that devices announced, and at which they were met. Not thread-safe.
+    """Addresses that the user gave, that devices announced, and at which they were met; and relays, through
+    which all members may be reached. Not thread-safe.
 
-    An address is tried when it is due and its device, as far as it is known, has no link. It becomes due
-    later each time it fails, by up to `last_retry` seconds and some at random, so that devices do not march
-    in step.
+    A place is tried when it is due and its device, as far as it is known, has no link; an address also when
+    the device has a link through a relay. It becomes due later each time it fails, by up to `last_retry`
+    seconds and some at random, so that devices do not march in step.
     """
 
     def __init__(self, settings: PeerSettings, chance: Random) -> None:
         self._first = settings.first_retry
         self._last = settings.last_retry
         self._chance = chance
-        self._targets: dict[Address, _Target] = {}
+        self._targets: dict[Place, _Target] = {}
 
     def configure(self, addresses: Iterable[Address], now: float) -> None:
         """The user's addresses, in place of the earlier ones; all are due at once."""
@@ -52,6 +53,15 @@ class Targets:
             target.configured = True
             self._hurry(target, now)
 
+    def relayed(self, relays: Collection[Relay], dues: Mapping[bytes, float]) -> None:
+        """These relays, in place of the earlier ones, lead to these devices; a new place is due at the time
+        that is given for its device."""
+        wanted = {Through(relay, device): due for relay in relays for device, due in dues.items()}
+        for place in [one for one in self._targets if isinstance(one, Through) and one not in wanted]:
+            del self._targets[place]
+        for place, due in wanted.items():
+            self._targets.setdefault(place, _Target(place.device, False, due))
+
     def seen(self, device: bytes, addresses: Iterable[Address], now: float) -> None:
         """A device announced itself, or was met, at these addresses: they are due at *now*."""
         for address in list(addresses)[:_MAX_PER_DEVICE]:
@@ -59,7 +69,7 @@ class Targets:
             target.device = device
             self._hurry(target, now)
             self._targets[address] = target
-        theirs = [a for a, target in self._targets.items() if target.device == device]
+        theirs = [a for a, one in self._targets.items() if one.device == device and isinstance(a, tuple)]
         for address in theirs[: max(0, len(theirs) - _MAX_PER_DEVICE)]:
             if not self._targets[address].configured:
                 del self._targets[address]
@@ -78,38 +88,43 @@ class Targets:
         for target in self._targets.values():
             self._hurry(target, now)
 
-    def take_due(self, now: float, linked: Collection[bytes], most: int) -> list[Address]:
-        """At most *most* addresses to connect to now, one per device; each is to be reported on later."""
-        dialing = {target.device for target in self._targets.values() if target.dialing} - {None}
-        taken: list[Address] = []
-        for address, target in self._targets.items():
+    def take_due(self, now: float, linked: Mapping[bytes, bool], most: int) -> list[Place]:
+        """At most *most* places to connect to now; each is to be reported on later. *linked* says whether a
+        device's link is direct.
+
+        Of a device one address at a time, and one relay.
+        """
+        dialing = {_kind(place, target) for place, target in self._targets.items() if target.dialing}
+        taken: list[Place] = []
+        for place, target in self._targets.items():
             if len(taken) >= most:
                 break
-            if target.dialing or target.due > now or target.device in dialing or target.device in linked:
+            if target.dialing or target.due > now or _is_needless(place, target, linked):
+                continue
+            if target.device is not None and _kind(place, target) in dialing:
                 continue
             target.dialing = True
-            if target.device is not None:
-                dialing.add(target.device)
-            taken.append(address)
+            dialing.add(_kind(place, target))
+            taken.append(place)
         return taken
 
-    def next_due(self, linked: Collection[bytes]) -> float | None:
+    def next_due(self, linked: Mapping[bytes, bool]) -> float | None:
         """When `take_due` may have more, unless something else happens before."""
         waiting = [
             target.due
-            for target in self._targets.values()
-            if not target.dialing and target.device not in linked
+            for place, target in self._targets.items()
+            if not target.dialing and not _is_needless(place, target, linked)
         ]
         return min(waiting, default=None)
 
-    def met(self, address: Address, device: bytes) -> None:
-        """Connecting to the address led to this device. Only a link that lasts makes up for failures."""
+    def met(self, address: Place, device: bytes) -> None:
+        """Connecting to the place led to this device. Only a link that lasts makes up for failures."""
         if target := self._targets.get(address):
             target.dialing = False
             target.device = device
 
-    def failed(self, address: Address, now: float) -> None:
-        """Connecting to the address did not work."""
+    def failed(self, address: Place, now: float) -> None:
+        """Connecting to the place did not work."""
         if target := self._targets.get(address):
             target.dialing = False
             self._delay(target, now)
@@ -135,3 +150,13 @@ class Targets:
 
     def _random(self, span: float) -> float:
         return self._chance.uniform(0, span)
+
+
+def _kind(place: Place, target: _Target) -> tuple[bytes | None, bool]:
+    return target.device, isinstance(place, Through)
+
+
+def _is_needless(place: Place, target: _Target, linked: Mapping[bytes, bool]) -> bool:
+    """Whether its device has a link that is as good."""
+    is_direct = linked.get(target.device) if target.device is not None else None
+    return is_direct is not None and (is_direct or isinstance(place, Through))

@@ -39,6 +39,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from hybrisfs.peers import lines
 from hybrisfs.peers.errors import StrangerError
 from sync import VOLUME_ID_SIZE, DeviceKey, Members, device_id_of
 
@@ -71,6 +72,10 @@ class TlsIdentity:
     def new_server_name(self) -> str:
         """What to ask a member's server for, once."""
         return self._identity.server_name()
+
+    def tag(self, device: bytes) -> bytes:
+        """By which relays know a device of the volume."""
+        return self._identity.derive("relay tag", device, lines.TAG_SIZE)
 
     def peer(self, tls: ssl.SSLObject, members: Members) -> bytes:
         """The id of the member at the other end of a finished handshake. Raises `StrangerError`."""

@@ -15,6 +15,7 @@ import threading
 
 from msgspec.structs import replace
 
+from hybrisfs.peers.settings import format_place
 from tests.peers.support import QUICK, Device, key
 
 _PORT = 4711
@@ -28,7 +29,7 @@ class Reporting(Device):
     def report(self) -> None:
         with TELLING:
             status = self.service.status()
-            linked = {NUMBERS[link.device_id]: link.address[0] for link in status}
+            linked = {NUMBERS[link.device_id]: format_place(link.place).rpartition(":")[0] for link in status}
             updates = [update.decode() for update in self.log.all()]
             print(json.dumps({"linked": linked, "updates": updates}), flush=True)
 

@@ -7,7 +7,7 @@ import hashlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -71,8 +71,8 @@ class Local:
     def hello(self) -> Hello:
         return Hello(bytes(8), 0)
 
-    def linked(self) -> Collection[bytes]:
-        return ()
+    def linked(self) -> Mapping[bytes, bool]:
+        return {}
 
     def met(self, meeting: Meeting) -> None:
         self.meetings.append(meeting)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from hybrisfs.peers.errors import ChannelError
-from hybrisfs.peers.handshakes import SecureChannel
+from hybrisfs.peers.channel import SecureChannel, SocketWire
 from hybrisfs.peers.tls import TlsIdentity
 from tests.peers.support import LONG, identity, tcp_pair, within
 
@@ -22,8 +22,8 @@ def channels() -> Iterator[tuple[SecureChannel, SecureChannel]]:
     """Two ends after the handshake."""
     client, server = TlsIdentity(identity(1)), TlsIdentity(identity(2))
     with tcp_pair() as (near, far):
-        left = SecureChannel(near, client.client, client.new_server_name())
-        right = SecureChannel(far, server.server)
+        left = SecureChannel(SocketWire(near), client.client, client.new_server_name())
+        right = SecureChannel(SocketWire(far), server.server)
         thread = threading.Thread(target=lambda: right.handshake(within(LONG)))
         thread.start()
         left.handshake(within(LONG))
@@ -111,8 +111,8 @@ def test_abandoning_wakes_both_threads() -> None:
 def test_bytes_changed_on_the_way_end_the_channel() -> None:
     client, server = TlsIdentity(identity(1)), TlsIdentity(identity(2))
     with tcp_pair() as (near, mallory_left), tcp_pair() as (mallory_right, far):
-        left = SecureChannel(near, client.client, client.new_server_name())
-        right = SecureChannel(far, server.server)
+        left = SecureChannel(SocketWire(near), client.client, client.new_server_name())
+        right = SecureChannel(SocketWire(far), server.server)
         tamper = threading.Event()
 
         def relay(source: socket.socket, sink: socket.socket) -> None:

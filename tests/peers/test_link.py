@@ -33,7 +33,8 @@ from hybrisfs.peers.frames import (
     Pong,
     encode_frame,
 )
-from hybrisfs.peers.handshakes import Meeting, SecureChannel, meet
+from hybrisfs.peers.channel import SecureChannel, SocketWire
+from hybrisfs.peers.handshakes import Meeting, meet
 from hybrisfs.peers.link import Link
 from hybrisfs.peers.settings import PeerCallbacks, PeerSettings
 from hybrisfs.peers.tls import TlsIdentity
@@ -104,7 +105,7 @@ def rig(
         thread = threading.Thread(
             target=lambda: meetings.append(
                 meet(
-                    far,
+                    SocketWire(far),
                     ("192.0.2.1", 1),
                     False,
                     TlsIdentity(identity(1)),
@@ -115,7 +116,7 @@ def rig(
             )
         )
         thread.start()
-        channel = SecureChannel(near, tls.client, tls.new_server_name())
+        channel = SecureChannel(SocketWire(near), tls.client, tls.new_server_name())
         channel.handshake(left)
         channel.send(encode_frame(Hello(b"other   ", 9)) + early, LONG)
         thread.join()

@@ -21,6 +21,7 @@ class End:
     outgoing: bool
     instance: bytes = b"i"
     age: float = 0.0
+    is_direct: bool = True
 
 
 class Side:
@@ -31,8 +32,11 @@ class Side:
         self.table: LinkTable[End] = LinkTable(own, own[:8], 20.0)
         self.closed: set[int] = set()
 
-    def admit(self, number: int, opener: bytes, instance: bytes = b"i") -> set[int]:
-        closing = self.table.admit(End(number, self.other, opener == self.own, instance))
+    def admit(
+        self, number: int, opener: bytes, instance: bytes = b"i", *, is_direct: bool = True
+    ) -> set[int]:
+        end = End(number, self.other, opener == self.own, instance, is_direct=is_direct)
+        closing = self.table.admit(end)
         for link in closing:
             self.drop(link.number)
         return {link.number for link in closing}
@@ -48,12 +52,13 @@ class Side:
 
 
 @given(
-    st.lists(st.sampled_from([LOW, HIGH]), min_size=1, max_size=4),
+    st.lists(st.tuples(st.sampled_from([LOW, HIGH]), st.booleans()), min_size=1, max_size=4),
     st.randoms(use_true_random=False),
 )
 def test_the_same_single_link_stays_whatever_order_each_side_sees_them_in(
-    openers: list[bytes], chance: object
+    openers: list[tuple[bytes, bool]], chance: object
 ) -> None:
+    """Some are direct, others are through a relay."""
     import random
 
     assert isinstance(chance, random.Random)
@@ -70,9 +75,11 @@ def test_the_same_single_link_stays_whatever_order_each_side_sees_them_in(
         if number in side.closed:
             continue  # the other side closed it before this one had finished its part
         there = high if side is low else low
-        heard += [(there, closed) for closed in side.admit(number, openers[number])]
+        opener, is_direct = openers[number]
+        heard += [(there, closed) for closed in side.admit(number, opener, is_direct=is_direct)]
     assert low.numbers() == high.numbers()
-    assert len(low.numbers()) == 1
+    (number,) = low.numbers()
+    assert openers[number][1] == any(is_direct for _, is_direct in openers)
 
 
 def test_the_lower_devices_link_stays() -> None:
@@ -128,6 +135,6 @@ def test_removing_falls_back_to_what_is_left() -> None:
     assert not table.remove(second)
     assert table.current() == [first]
     assert not table.remove(stranger)
-    assert table.devices() == {HIGH}
+    assert table.devices() == {HIGH: True}
     assert table.remove(first)
-    assert table.devices() == frozenset()
+    assert table.devices() == {}

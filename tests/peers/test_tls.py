@@ -18,7 +18,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hybrisfs.peers import tls as tls_module
 from hybrisfs.peers.errors import ChannelError, PeerError, StrangerError
 from hybrisfs.peers.frames import Hello
-from hybrisfs.peers.handshakes import Meeting, SecureChannel, meet
+from hybrisfs.peers.channel import SecureChannel, SocketWire
+from hybrisfs.peers.handshakes import Meeting, meet
 from hybrisfs.peers.tls import ALPN, PeerIdentity, TlsIdentity
 from sync import Members
 from tests.peers.support import LONG, identity, key, members, tcp_pair, within
@@ -33,7 +34,7 @@ def run_meeting(
 ) -> Meeting | PeerError:
     left = within(LONG)
     try:
-        return meet(connection, ADDRESS, outgoing, TlsIdentity(who), lambda: allowed, hello, left)
+        return meet(SocketWire(connection), ADDRESS, outgoing, TlsIdentity(who), lambda: allowed, hello, left)
     except PeerError as error:
         connection.close()
         return error
@@ -290,7 +291,7 @@ def test_a_handshake_without_end_is_refused() -> None:
 
 def test_silence_ends_with_the_deadline() -> None:
     with tcp_pair() as (near, _):
-        channel = SecureChannel(near, TlsIdentity(identity(1)).server)
+        channel = SecureChannel(SocketWire(near), TlsIdentity(identity(1)).server)
         with pytest.raises(ChannelError, match="in time"):
             channel.handshake(lambda: 0.0)
 
