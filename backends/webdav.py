@@ -30,9 +30,10 @@ from backends.credentials import Secrets
 from backends.driver import CloudKind, HttpDriver, Secret, as_bytes
 from backends.errors import PermanentError, StoreError, TransientError
 from backends.folder import MARKER, Child, FolderStore, list_tree, no_folder
+from backends.http_client import RefusedError
 from backends.http_errors import HttpFailure, RedirectedError, connection_error, http_error
 from backends.store import Buffer, Page
-from backends.webdav_client import RefusedError, WebDavClient, server_of
+from backends.webdav_client import WebDavClient, server_of
 
 __all__ = ["WebDavStore"]
 

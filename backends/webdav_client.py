@@ -1,9 +1,8 @@
-"""Requests to a WebDAV server (RFC 4918): a connection pool, basic authentication, guarded answers."""
+"""Requests to a WebDAV server (RFC 4918), with basic authentication."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from typing import Final
 from urllib.parse import quote, unquote, urlsplit
 from xml.parsers import expat
@@ -11,16 +10,11 @@ from xml.parsers import expat
 from msgspec import Struct
 
 from backends.address import Address
-from backends.body import BodyError, GuardedBody, Timing, receiving
+from backends.body import BodyError, Timing
 from backends.credentials import Secrets
-from backends.http_errors import REDIRECTS, HttpFailure, RedirectedError
-from backends.pacing import PacedBody
+from backends.http_client import HttpClient
 
-__all__ = ["RefusedError", "WebDavClient", "parse_multistatus", "server_of"]
-
-_CONNECTIONS: Final = 16
-_BLOCK: Final = 1 << 16  # bytes of a request that are sent at a time
-_MAX_MESSAGE: Final = 200  # characters of a refusal that are kept
+__all__ = ["WebDavClient", "parse_multistatus", "server_of"]
 
 
 def server_of(address: Address) -> str:
@@ -28,65 +22,24 @@ def server_of(address: Address) -> str:
     return f"{'https' if address.scheme == 'webdavs' else 'http'}://{address.authority}/"
 
 
-class RefusedError(Exception):
-    """The server answered with a status that says that it did not do it."""
-
-    def __init__(self, failure: HttpFailure) -> None:
-        super().__init__(failure.reason)
-        self.failure = failure
-
-    @property
-    def status(self) -> int:
-        return self.failure.status
-
-
-class WebDavClient:
-    """Talks to the server of `address` about paths below its folder. Thread-safe.
-
-    Paths are decoded, without a slash in front; "" is the folder itself. All methods raise `RefusedError`,
-    `RedirectedError`, `BodyError` and urllib3's `HTTPError`.
-    """
+class WebDavClient(HttpClient):
+    """Talks to the server of `address` about paths below its folder: see `HttpClient`."""
 
     def __init__(self, address: Address, secrets: Secrets, timing: Timing) -> None:
         import urllib3
 
-        self._timing = timing
-        self._origin = server_of(address).rstrip("/")
-        self._folder = f"/{address.quoted_path}/" if address.path else "/"
-        self._headers: dict[str, str] = {"User-Agent": "hybrisfs", "Accept-Encoding": "identity"}
+        headers: dict[str, str] = {}
         user, password = address.user or secrets.get("user"), secrets.get("password")
         if user or password:
             login = f"{user or ''}:{password or ''}"
-            self._headers |= urllib3.make_headers(basic_auth=login.encode().decode("latin-1"))
-        self._pool = urllib3.PoolManager(
-            maxsize=_CONNECTIONS,
-            blocksize=_BLOCK,
-            timeout=urllib3.Timeout(connect=timing.connect, read=timing.stall),
-            retries=False,
-        )
-
-    def call(self, method: str, path: str, data: bytes | None = None, **headers: str) -> int:
-        """Send a request whose answer has no interesting body; returns its status, 2xx."""
-        with self._answer(method, path, data, headers) as answer:
-            for _ in answer.stream():
-                pass
-            return int(answer.status)
+            headers |= urllib3.make_headers(basic_auth=login.encode().decode("latin-1"))
+        folder = f"/{address.quoted_path}/" if address.path else "/"
+        super().__init__(server_of(address).rstrip("/"), folder, headers, timing)
 
     def move(self, path: str, target: str, *, overwrite: bool) -> int:
         """Move a resource; see `call`. Whether something else was there already tells the status."""
         where = self._origin + self._folder + quote(target)
         return self.call("MOVE", path, Destination=where, Overwrite="T" if overwrite else "F")
-
-    def get(self, path: str, limit: int, **headers: str) -> tuple[int, bytes, Mapping[str, str]]:
-        """Return status (2xx or 304), the body of at most `limit` bytes, and the headers."""
-        with receiving(limit), self._answer("GET", path, None, headers) as answer:
-            return int(answer.status), answer.read(), answer.headers
-
-    def size(self, path: str) -> int:
-        """Return the length that the server states for a resource, in bytes."""
-        with self._answer("HEAD", path, None, {}) as answer:
-            length = str(answer.headers.get("Content-Length", ""))
-        return int(length) if length.isascii() and length.isdigit() else 0
 
     def children(self, path: str) -> Iterator[tuple[str, Resource]]:
         """Yield (name, resource) for what a folder holds. Raises `BodyError` for a senseless answer."""
@@ -107,47 +60,6 @@ class WebDavClient:
             parent, _, last = name.rpartition("/")
             if parent + "/" == folder:
                 yield last, resource
-
-    def close(self) -> None:
-        """Close all connections."""
-        self._pool.clear()
-
-    @contextmanager
-    def _answer(
-        self, method: str, path: str, data: bytes | None, headers: Mapping[str, str]
-    ) -> Iterator[GuardedBody]:
-        # As a stream: bytes would be sent in one call, for which the time to connect would have to do.
-        length = {} if data is None else {"Content-Length": str(len(data))}
-        raw = self._pool.request(
-            method,
-            self._origin + self._folder + quote(path),
-            body=None if data is None else PacedBody(data),
-            headers={**self._headers, **length, **headers},
-            preload_content=False,
-            redirect=False,
-        )
-        done = False
-        try:
-            if raw.status in REDIRECTS:
-                raise RedirectedError
-            answer = GuardedBody(raw, self._timing)
-            if raw.status >= 400:
-                # Who refuses a body may not have read it, and take it for the next request; and some send one
-                # with the refusal of a HEAD, which would be taken for the next answer once it has been read
-                # on.
-                said = b"" if method == "HEAD" else b"".join(answer.stream())
-                done = method != "HEAD" and not data
-                text = said.decode("utf-8", "replace")
-                message = "" if text.lstrip().startswith("<") else text[:_MAX_MESSAGE]
-                raise RefusedError(HttpFailure(raw.status, message=message, headers=raw.headers))
-            yield answer
-            done = True
-        finally:
-            # What is left unread makes the connection useless.
-            if done:
-                raw.release_conn()
-            else:
-                raw.close()
 
 
 # -- the answer to a PROPFIND (RFC 4918, sections 9.1 and 14): what a WebDAV folder holds ---------------
