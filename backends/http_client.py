@@ -63,9 +63,12 @@ class HttpClient:
                 pass
             return int(answer.status)
 
-    def get(self, path: str, limit: int, **headers: str) -> tuple[int, bytes, Mapping[str, str]]:
-        """Return status (2xx or 304), the body of at most `limit` bytes, and the headers."""
-        with receiving(limit), self._answer("GET", path, None, headers) as answer:
+    def get(
+        self, path: str, limit: int, query: str = "", **headers: str
+    ) -> tuple[int, bytes, Mapping[str, str]]:
+        """Return status (2xx or 304), the body of at most `limit` bytes, and the headers. *query* is what
+        stands behind the question mark, encoded."""
+        with receiving(limit), self._answer("GET", path, None, headers, query) as answer:
             return int(answer.status), answer.read(), answer.headers
 
     def size(self, path: str) -> int:
@@ -80,13 +83,13 @@ class HttpClient:
 
     @contextmanager
     def _answer(
-        self, method: str, path: str, data: bytes | None, headers: Mapping[str, str]
+        self, method: str, path: str, data: bytes | None, headers: Mapping[str, str], query: str = ""
     ) -> Iterator[GuardedBody]:
         # As a stream: bytes would be sent in one call, for which the time to connect would have to do.
         length = {} if data is None else {"Content-Length": str(len(data))}
         raw = self._pool.request(
             method,
-            self._origin + self._folder + quote(path),
+            self._origin + self._folder + quote(path) + (f"?{query}" if query else ""),
             body=None if data is None else PacedBody(data),
             headers={**self._headers, **length, **headers},
             preload_content=False,

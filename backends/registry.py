@@ -43,6 +43,7 @@ _DRIVERS: Final = {
     "webdav": "webdav.WebDavStore",
     "sftp": "sftp.SftpStore",
     "rclone": "rclone.RcloneStore",
+    "relay": "relay.RelayStore",
 }
 """Module and class of each driver in `backends`, by the schemes that its record names; in the order in which
 people see them."""

@@ -1,4 +1,4 @@
-"""Serves HTTP/1.1 on a socket, for the dashboard, S3 and WebDAV: in the foreground, until Ctrl-C."""
+"""Serves HTTP/1.1 on a socket, for the dashboard, S3, WebDAV and relays: in the foreground, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import uvicorn
 
@@ -32,16 +32,18 @@ def serve(
     idle: int = 5,
     is_over: Callable[[], bool] | None = None,
     tls: tuple[Path, Path] | None = None,
+    protocol: type[asyncio.Protocol] | Literal["h11"] = "h11",
 ) -> None:
     """Serve an application to at most so many connections at once; those that are idle are kept for *idle*
-    seconds. With *tls*, the files of a certificate and its key, by HTTPS.
+    seconds. With *tls*, the files of a certificate and its key, by HTTPS. *protocol* makes what speaks on a
+    connection, if it is not HTTP alone.
 
     *started* is called, in a thread of its own, when clients can connect and Ctrl-C ends the server. Returns
     soon after *is_over* says so; raises KeyboardInterrupt at Ctrl-C.
     """
     config = uvicorn.Config(
         app,
-        http="h11",
+        http=protocol,
         loop="asyncio",
         ws="none",
         lifespan="off",

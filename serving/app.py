@@ -20,8 +20,8 @@ from wsgidav.request_resolver import RequestResolver
 from wsgidav.wsgidav_app import WsgiDAVApp
 
 from hybrisfs.client import HybrisError
+from hybrisfs.door import neighbour
 from serving.answers import Answer, answer_of, plain
-from serving.door import neighbour
 from serving.moves import Environ
 from serving.resources import OPENED, Locks, Provider
 from serving.users import Guard

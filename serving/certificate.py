@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-import os
 import socket
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
@@ -20,8 +19,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from hybrisfs.client import HybrisError
+from hybrisfs.secret_file import write_secret
 
-__all__ = ["Certificate", "certificate", "names_of_machine", "write_secret"]
+__all__ = ["Certificate", "certificate", "names_of_machine"]
 
 _Names: TypeAlias = frozenset[str]
 
@@ -165,13 +165,3 @@ def _general(name: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
         return x509.DNSName(name)
-
-
-def write_secret(path: Path, content: bytes) -> None:
-    """Write a file, in one step, that only this user can read. Raises OSError."""
-    new = path.with_name(f"{path.name}.new")
-    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import asyncssh
 
 from hybrisfs.client import HybrisError
-from serving.certificate import write_secret
+from hybrisfs.secret_file import write_secret
 
 __all__ = ["HostKey", "host_key"]
 

@@ -15,7 +15,7 @@ import asyncssh
 from asyncssh.packet import SSHPacket
 from asyncssh.sftp import MAX_SFTP_READ_LEN, SFTPServerHandler
 
-from serving.door import Door
+from hybrisfs.door import Door
 from serving.folder import Attributes, Folder, Path
 from serving.users import Guard
 from serving.visitor import House, OpenFile, Visitor

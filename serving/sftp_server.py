@@ -7,9 +7,9 @@ import signal
 from collections.abc import Callable
 from typing import NamedTuple
 
+from hybrisfs.door import Door
 from hybrisfs.listening import Address
 from hybrisfs.qr import qr_lines
-from serving.door import Door
 from serving.folder import Folder
 from serving.host_key import HostKey, host_key
 from serving.sftp import serve_clients

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hybrisfs.client import HybrisError, UsageError, scratch_folder, serve_users_file
+from hybrisfs.door import Door
 from hybrisfs.listening import Address, listening, only_one
 from serving.beneath import check_kernel
 from serving.certificate import names_of_machine
-from serving.door import Door
 from serving.mounted import MountedFolder
 from serving.users import Users
 

@@ -25,7 +25,7 @@ from nacl.exceptions import InvalidkeyError
 from nacl.pwhash import argon2id
 
 from hybrisfs.client import HybrisError, UsageError, quoted
-from serving.certificate import write_secret
+from hybrisfs.secret_file import write_secret
 
 __all__ = ["Guard", "User", "Users"]
 

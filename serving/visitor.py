@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeVar
 import asyncssh
 
 from hybrisfs.client import HybrisError
-from serving.door import Door, neighbour
+from hybrisfs.door import Door, neighbour
 from serving.users import Guard
 
 __all__ = ["House", "OpenFile", "Visitor"]

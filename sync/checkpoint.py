@@ -201,15 +201,21 @@ def seal_object(name: bytes, plaintext: bytes, volume: bytes, keys: SealKeys, no
     )
 
 
+def read_object_header(reader: Reader, name: str) -> None:
+    """Read what is in clear of the root or slice that stands under `name`. Raises `DecodeError` when it is
+    another one."""
+    reader.format(_OBJECT_MAGIC, _VERSION)
+    if checkpoint_name(reader.raw(HASH_SIZE)) != name:
+        raise DecodeError("another part of a checkpoint")
+
+
 def open_object(
     data: Buffer, name: bytes, volume: bytes, keys: SealKeys, name_of: Callable[[Buffer], bytes]
 ) -> bytes:
     """The root or slice in an object; `name_of` names a plaintext. Raises `DecodeError`, also when it is
     another one, `UnknownEpochError`."""
     reader = Reader(data)
-    reader.format(_OBJECT_MAGIC, _VERSION)
-    if reader.raw(HASH_SIZE) != name:
-        raise DecodeError("another part of a checkpoint")
+    read_object_header(reader, checkpoint_name(name))
     header = bytes(memoryview(data)[: reader.position])
     payload = Reader(open_sealed(reader, header, volume, keys))
     size = payload.varint(MAX_SLICE)

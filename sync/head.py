@@ -280,6 +280,14 @@ def _write_checkpoints(out: Writer, head: Head) -> None:
         out.raw(head.checkpoint.root).raw(head.checkpoint.snapshot)
 
 
+def read_head_header(reader: Reader, name: str) -> None:
+    """Read what is in clear of the head that stands under `name`. Raises `DecodeError` when it is another
+    device's."""
+    reader.format(_MAGIC, _VERSION)
+    if head_name(reader.raw(DEVICE_ID_SIZE)) != name:
+        raise DecodeError(f"another device's head stands under the name {name}")
+
+
 def decode_head(data: Buffer, volume: bytes, public: bytes, keys: SealKeys) -> Head:
     """Open the head of the device whose public key is `public` and check its signature.
 
@@ -289,9 +297,7 @@ def decode_head(data: Buffer, volume: bytes, public: bytes, keys: SealKeys) -> H
         raise DecodeError(f"a head of {len(data)} bytes, at most {_MAX_HEAD} are allowed")
     writer = device_id_of(public)
     reader = Reader(data)
-    reader.format(_MAGIC, _VERSION)
-    if reader.raw(DEVICE_ID_SIZE) != writer:
-        raise DecodeError(f"another device's head stands under the name {head_name(writer)}")
+    read_head_header(reader, head_name(writer))
     header = bytes(memoryview(data)[: reader.position])
     payload = open_sealed(reader, header, volume, keys)
     record, signature = payload[:-SIGNATURE_SIZE], payload[-SIGNATURE_SIZE:]

@@ -173,6 +173,18 @@ def encode_segment(
     return seal(header.getvalue(), first.volume, payload.getvalue(), keys, nonce)
 
 
+def read_segment_header(reader: Reader, name: str) -> int:
+    """The clock of the last update in the segment that stands under `name`, by what is in clear of it.
+
+    Raises `DecodeError`, also when it is another segment.
+    """
+    reader.format(_MAGIC, _VERSION)
+    writer, first, last = reader.raw(DEVICE_ID_SIZE), reader.u64(), reader.u64()
+    if (writer, SegmentId(first, reader.raw(SEGMENT_PREFIX_SIZE))) != parse_segment_name(name):
+        raise DecodeError(f"another segment stands under the name {name}")
+    return last
+
+
 def decode_segment(
     data: Buffer, name: str, volume: bytes, keys: SealKeys, limit: int = MAX_SEGMENT
 ) -> LogSegment:
@@ -185,10 +197,7 @@ def decode_segment(
         raise DecodeError(f"a segment of {len(data)} bytes, at most {limit} are allowed")
     writer, identity = parse_segment_name(name)
     reader = Reader(data)
-    reader.format(_MAGIC, _VERSION)
-    stated, first, last = reader.raw(DEVICE_ID_SIZE), reader.u64(), reader.u64()
-    if (stated, SegmentId(first, reader.raw(SEGMENT_PREFIX_SIZE))) != (writer, identity):
-        raise DecodeError(f"another segment stands under the name {name}")
+    last = read_segment_header(reader, name)
     header = bytes(memoryview(data)[: reader.position])
     reader = Reader(open_sealed(reader, header, volume, keys))
     before = reader.varint(MAX_CLOCK)

@@ -55,7 +55,7 @@ class SocketWire:
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if hasattr(socket, "TCP_NOTSENT_LOWAT"):
-                # Keeps the queue where a ping or an update can still overtake chunks: here, not in the kernel.
+                # Keeps the queue where a ping or an update can still overtake chunks: not in the kernel.
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT)
         except OSError as error:
             raise ChannelError(f"the connection broke: {error.strerror or error}") from error

@@ -18,8 +18,8 @@ and the relay answers with single bytes:
     4   there are too many lines in this space
 
 After 2, 3 and 4 it closes. A device says nothing before a 1 has come: it would reach the other device as a
-part of what they say to each other, which is TLS of their own (`hybrisfs.peers.tls`). A relay therefore learns
-which tags meet, when, and how much they say. A tag follows from a secret of the volume and the device's id.
+part of what they say to each other, which is TLS of their own (`hybrisfs.peers.tls`). So a relay learns which
+tags meet, when, and how much they say. A tag follows from a secret of the volume and the device's id.
 """
 
 from __future__ import annotations

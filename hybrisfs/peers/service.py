@@ -23,7 +23,7 @@ from hybrisfs.peers.link import Link
 from hybrisfs.peers.listener import Listener
 from hybrisfs.peers.network import NetworkWatch
 from hybrisfs.peers.relay_watch import RelayWatch
-from hybrisfs.peers.settings import Address, PeerCallbacks, PeerSettings, Place, Relay, Through, format_place
+from hybrisfs.peers.settings import Address, PeerCallbacks, PeerSettings, Place, Relay, format_place
 from hybrisfs.peers.tls import PeerIdentity, TlsIdentity
 from sync import Members
 

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import requests
 import uvicorn
 
+from hybrisfs.door import Door, DoorLimits
 from hybrisfs.listening import Address, listening
 from serving.app import AppLimits, WebDav
-from serving.door import Door, DoorLimits
 from serving.folder import Folder
 from serving.host_key import host_key
 from serving.resources import Provider

@@ -14,7 +14,7 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from serving.door import DoorLimits
+from hybrisfs.door import DoorLimits
 from tests.gateway.test_clients import content, written
 from tests.serving.rig import SftpRig, listed, running_sftp
 from tests.system.shell import tool

@@ -11,8 +11,8 @@ from urllib.parse import quote, urlsplit
 import pytest
 import requests
 
+from hybrisfs.door import DoorLimits
 from serving.app import AppLimits
-from serving.door import DoorLimits
 from tests.serving.rig import Rig, listed, running
 from tests.system.deadline import until
 
