@@ -133,7 +133,7 @@ class RelayStore(HttpDriver[HttpClient]):
             found = msgspec.json.decode(data, type=_Listing)
         except msgspec.DecodeError as error:
             raise BodyError("garbled", f"the listing makes no sense: {error}") from error
-        entries, last = [], after
+        entries, last = list[StoredObject](), after
         for name, size in found.objects:
             if not name.startswith(prefix) or name <= last or len(entries) == limit:
                 raise CorruptError(self.url, "list", prefix, "other objects are listed than were asked for")

@@ -22,7 +22,7 @@ from cli.output import (
     size,
     warned,
 )
-from cli.secrets import ask_secrets, read_secrets
+from cli.secrets import ask_secrets, code_option, read_code, read_secrets
 from hybrisfs.api.clouds import (
     AddedCloud,
     CloudAddRequest,
@@ -155,23 +155,30 @@ def test(cloud_name: str, make: bool, name: str | None, as_json: bool) -> None:
     epilog="""\b
 Examples:
   hybrisfs cloud login s3://bucket/folder?region=eu-west-1
-  hybrisfs cloud login webdavs://me@nas.example/backup --secrets secrets.json"""
+  hybrisfs cloud login webdavs://me@nas.example/backup --secrets secrets.json
+  hybrisfs cloud login --code -"""
 )
-@click.argument("url")
+@click.argument("url", required=False)
 @click.option(
     "--secrets",
     "source",
     metavar="FILE",
     help='A JSON object like {"password": "..."} instead of questions; - is standard input.',
 )
+@code_option
 @json_option
-def login(url: str, source: str | None, as_json: bool) -> None:
+def login(url: str | None, source: str | None, source_of_code: str | None, as_json: bool) -> None:
     """Give this machine the secrets of the cloud at URL.
 
     They are tried out, and kept in credentials.json, which only you may read, if the cloud accepts them. They
     count for all folders below URL, too. No volume needs to use the cloud yet.
     """
+    given = _given(url, source_of_code)
     with Client.connect() as client:
+        if isinstance(given, PlaceTryRequest):
+            show(client.call(given), as_json, _describe_test)
+            return
+        url = given
         place = client.call(PlaceSecretsRequest(url))
         wanted = place.secrets
         if not wanted:
@@ -187,6 +194,16 @@ def login(url: str, source: str | None, as_json: bool) -> None:
             raise click.UsageError("nothing was given")
         facts = client.call(PlaceTryRequest(url, secrets))
     show(facts, as_json, _describe_test)
+
+
+def _given(url: str | None, source_of_code: str | None) -> str | PlaceTryRequest:
+    """The URL, or what the code of a relay asks for. Raises UsageError unless one of them is given."""
+    if (url is None) == (source_of_code is None):
+        raise click.UsageError("give either a URL or --code")
+    if source_of_code is None:
+        return str(url)
+    code = read_code(source_of_code)
+    return PlaceTryRequest(code.url, {"token": code.token})
 
 
 def _describe_test(facts: TestedCloud | TriedPlace) -> Iterator[str]:
@@ -218,9 +235,10 @@ def _describe_kept(found: Retention, note: str = "") -> Iterator[str]:
     epilog="""\b
 Examples:
   hybrisfs cloud add file:///mnt/disk/photos --name disk
-  hybrisfs cloud add s3://bucket/photos?region=eu-west-1 --retain 30d"""
+  hybrisfs cloud add s3://bucket/photos?region=eu-west-1 --retain 30d
+  hybrisfs cloud add --code -"""
 )
-@click.argument("url")
+@click.argument("url", required=False)
 @click.option("--name", "cloud_name", help="What the cloud is to be called. Default: the end of its URL.")
 @click.option(
     "--retain",
@@ -229,19 +247,33 @@ Examples:
     metavar="TIME",
     help="Have it keep what is deleted for so long: see cloud retain.",
 )
+@code_option
 @make_option
 @volume_option
 @json_option
 def add(
-    url: str, cloud_name: str | None, days: int | None, make: bool, name: str | None, as_json: bool
+    url: str | None,
+    cloud_name: str | None,
+    days: int | None,
+    source_of_code: str | None,
+    make: bool,
+    name: str | None,
+    as_json: bool,
 ) -> None:
     """Let the volume use one more cloud, on all devices.
 
     It is tested first, and must not hold another volume. What is written from now on may go there. Other
     devices need credentials of their own for it.
+
+    A relay is added by its code, which hybrisfs relay prints. It also connects the machines of the volume
+    that cannot reach each other.
     """
+    given = _given(url, source_of_code)
     with Client.connect() as client:
-        asked = CloudAddRequest(name=name, url=url, cloud_name=cloud_name, days=days, make=make or None)
+        if isinstance(given, PlaceTryRequest):
+            client.call(given)
+            given = given.url
+        asked = CloudAddRequest(name=name, url=given, cloud_name=cloud_name, days=days, make=make or None)
         facts = client.call(asked)
     show(facts, as_json, _describe_added)
 

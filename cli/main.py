@@ -54,6 +54,7 @@ _COMMANDS: Final = {
     "recover": ("recovery", "Bring a volume back from its clouds when all machines are lost."),
     "kv": ("kv", "Use the volume as a key-value store."),
     "cloud": ("cloud", "List, test, add, rename, drain, remove and replace clouds."),
+    "relay": ("relay", "Be a relay: keep sealed objects, and connect machines behind NATs."),
     "serve": ("serve", "Serve files by WebDAV or SFTP, and the key-value store by S3."),
     "fsck": ("maintenance", "Verify that nothing is damaged or missing."),
     "scrub": ("maintenance", "Verify what the clouds hold."),
@@ -71,7 +72,7 @@ _SECTIONS: Final = {
     "Machines": "device recovery recover",
     "Clouds": "cloud limit pause resume fsck scrub repair gc",
     "For other programs": "kv serve metrics",
-    "This machine": "doctor service daemon",
+    "This machine": "doctor service daemon relay",
 }
 """The commands as the help lists them."""
 EXIT_CODES: Final = {

@@ -6,14 +6,24 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 import click
 
 from cli.output import shown
 from hybrisfs.api.volumes import Secret
 
-__all__ = ["ask_secrets", "passphrase_file_option", "read_passphrase", "read_secrets"]
+if TYPE_CHECKING:
+    from relay.code import RelayCode
+
+__all__ = [
+    "ask_secrets",
+    "code_option",
+    "passphrase_file_option",
+    "read_code",
+    "read_passphrase",
+    "read_secrets",
+]
 
 _MAX_FILE: Final = 1 << 20  # bytes
 
@@ -31,6 +41,15 @@ def ask_secrets(wanted: list[Secret]) -> dict[str, str]:
         if answer:
             values[secret.name] = answer
     return values
+
+
+def read_code(source: str) -> RelayCode:
+    """The code of a relay, in a file; "-" asks for it, or reads standard input. Raises UsageError."""
+    from relay.code import RelayCode
+
+    if source == "-" and sys.stdin.isatty():
+        return RelayCode.decode(click.prompt("Code of the relay", hide_input=True, err=True))
+    return RelayCode.decode(_content(source))
 
 
 def read_secrets(source: str) -> dict[str, str]:
@@ -67,6 +86,14 @@ passphrase_file_option: Callable[[_Function], _Function] = click.option(
     "file",
     type=click.File(),
     help="Read the passphrase from this file, or from standard input for -.",
+)
+
+
+code_option: Callable[[_Function], _Function] = click.option(
+    "--code",
+    "source_of_code",
+    metavar="FILE",
+    help="Instead of URL, the code of a relay in this file; - asks for it, or reads standard input.",
 )
 
 

@@ -62,6 +62,7 @@ __all__ = [
     "machines_only",
     "quoted",
     "record_crash",
+    "relay_folder",
     "remove_service",
     "scratch_folder",
     "serve",
@@ -219,6 +220,11 @@ def panel_file() -> Path:
 def scratch_folder() -> Path:
     """A folder that only this user can read, for files that this program and the daemon hand each other."""
     return Home.from_environment().runtime
+
+
+def relay_folder() -> Path:
+    """Where the relay of this user keeps its files, unless it is told otherwise."""
+    return Home.from_environment().data / "relay"
 
 
 def gateway_key_file(volume: str) -> Path:

@@ -18,10 +18,11 @@ import base64
 from dataclasses import dataclass, field
 from typing import Final
 
+from backends.relay import USUAL_PORT
 from hybrisfs.client import UsageError
 from sync.codec import Reader, Writer, digest
 
-__all__ = ["RelayCode"]
+__all__ = ["USUAL_PORT", "RelayCode"]
 
 _PREFIX: Final = "hfr1-"
 _LONGEST: Final = 1024  # characters

@@ -62,7 +62,7 @@ class Exchange:
     def _remind(self) -> None:
         self.board.remind()
         with contextlib.suppress(HybrisError, OSError):
-            self.board.close_spaces(frozenset(one.name for one in self._spaces.all()))
+            self.board.keep(frozenset((one.name, one.token) for one in self._spaces.all()))
         self._remind_later()
 
 

@@ -230,7 +230,7 @@ def _refusal(error: StoreError) -> _RefusedError:
 
 
 def _bytes_of(request: Request) -> int:
-    """The bytes of the body that is announced. Raises `_RefusedError` when it is too large, or says nothing."""
+    """The bytes of the body that is announced. Raises `_RefusedError` for too many, or no number."""
     length = request.headers.get("content-length")
     if length is None:
         if request.method in ("PUT", "POST") and "transfer-encoding" in request.headers:

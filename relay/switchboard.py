@@ -21,6 +21,8 @@ __all__ = ["Caller", "Switchboard", "SwitchboardLimits"]
 
 _Tag: TypeAlias = tuple[str, bytes]
 """A space and a tag in it."""
+_Key: TypeAlias = tuple[str, str]
+"""A space and its token."""
 
 
 class SwitchboardLimits(Struct, frozen=True):
@@ -52,7 +54,7 @@ class Switchboard:
 
     def __init__(self, limits: SwitchboardLimits = _LIMITS) -> None:
         self._limits = limits
-        self._spaces: dict[Caller, str] = {}
+        self._spaces: dict[Caller, _Key] = {}
         self._counts: Counter[str] = Counter()
         self._waiting: dict[_Tag, list[Caller]] = {}
         self._tags: dict[Caller, _Tag] = {}
@@ -64,17 +66,17 @@ class Switchboard:
         elif self._counts[request.space] >= self._limits.of_space:
             self._refuse(line, Said.FULL)
         elif request.role is Role.WAIT:
-            self._enter(line, request.space)
+            self._enter(line, request)
             self._wait(line, (request.space, request.tag))
         else:
-            self._call(line, (request.space, request.tag))
+            self._call(line, request)
 
     def gone(self, line: Caller) -> None:
         """A line was closed."""
         self._stop_waiting(line)
-        space = self._spaces.pop(line, None)
-        if space is not None:
-            self._counts[space] -= 1
+        key = self._spaces.pop(line, None)
+        if key is not None:
+            self._counts[key[0]] -= 1
 
     def remind(self) -> None:
         """Tell all that wait that they still do."""
@@ -82,18 +84,18 @@ class Switchboard:
             for line in list(lines):
                 line.say(Said.WAITING)
 
-    def close_spaces(self, kept: frozenset[str]) -> None:
-        """End the lines of all other spaces."""
-        for line in [one for one, space in self._spaces.items() if space not in kept]:
+    def keep(self, opened: frozenset[_Key]) -> None:
+        """End the lines that have come with another token than one of these, or for another space."""
+        for line in [one for one, key in self._spaces.items() if key not in opened]:
             line.end()
 
     def _refuse(self, line: Caller, why: Said) -> None:
         line.say(why)
         line.end()
 
-    def _enter(self, line: Caller, space: str) -> None:
-        self._spaces[line] = space
-        self._counts[space] += 1
+    def _enter(self, line: Caller, request: LineRequest) -> None:
+        self._spaces[line] = request.space, request.token
+        self._counts[request.space] += 1
 
     def _wait(self, line: Caller, tag: _Tag) -> None:
         lines = self._waiting.setdefault(tag, [])
@@ -105,14 +107,14 @@ class Switchboard:
             self._stop_waiting(oldest)
             oldest.end()
 
-    def _call(self, line: Caller, tag: _Tag) -> None:
-        lines = self._waiting.get(tag)
+    def _call(self, line: Caller, request: LineRequest) -> None:
+        lines = self._waiting.get((request.space, request.tag))
         if not lines:
             self._refuse(line, Said.NOBODY)
             return
         other = lines[-1]  # the newest: those before may be dead
         self._stop_waiting(other)
-        self._enter(line, tag[0])
+        self._enter(line, request)
         for one, its_other in ((line, other), (other, line)):
             one.connect(its_other)
             one.say(Said.CONNECTED)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from sync.checkpoint import CHECKPOINTS, read_object_header
+import re
+from typing import Final
+
+from sync.checkpoint import read_object_header
 from sync.codec import Buffer, Reader
 from sync.head import read_head_header
 from sync.segment import read_segment_header
@@ -10,13 +13,17 @@ from sync.segment import read_segment_header
 __all__ = ["check_in_clear"]
 
 
+_HEADERS: Final = (
+    (re.compile(r"heads/[0-9a-f]{32}"), read_head_header),
+    (re.compile(r"log/[0-9a-f]{32}/[0-9a-f]{16}-[0-9a-f]{16}"), read_segment_header),
+    (re.compile(r"checkpoints/[0-9a-f]{64}"), read_object_header),
+)
+
+
 def check_in_clear(name: str, data: Buffer) -> None:
     """Raise `DecodeError` when the header in clear shows that `data` is not the object `name`,
-    `NewerFormatError` when it is of a version that this program does not know."""
-    reader = Reader(data)
-    if name.startswith("heads/"):
-        read_head_header(reader, name)
-    elif name.startswith("log/"):
-        read_segment_header(reader, name)
-    elif name.startswith(CHECKPOINTS):
-        read_object_header(reader, name)
+    `NewerFormatError` when it is of a version that this program does not know. Nothing is known of other
+    names than those of heads, segments and parts of checkpoints."""
+    for form, read in _HEADERS:
+        if form.fullmatch(name):
+            read(Reader(data), name)

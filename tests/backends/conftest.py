@@ -38,6 +38,12 @@ def webdav_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
+def relay_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with servers.relay(tmp_path_factory.mktemp("relay-server")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def sftp_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with servers.sshd(tmp_path_factory.mktemp("sftp-server")) as server:
         yield server

@@ -202,10 +202,11 @@ class HttpConformance(NetworkConformance):
     """Besides, for drivers that speak HTTP."""
 
     clock_skew = Answer(403)  # how the service refuses a request with a wrong time
+    answering: Callable[[Answer | Callable[[Request], Answer]], AnsweringServer] = AnsweringServer
 
     @pytest.fixture
     def prepared(self) -> Iterator[AnsweringServer]:
-        with AnsweringServer(Answer()) as prepared:
+        with self.answering(Answer()) as prepared:
             yield prepared
 
     @pytest.fixture
@@ -308,7 +309,7 @@ class HttpConformance(NetworkConformance):
             got.set()
             return Answer(503)
 
-        with AnsweringServer(answer) as slow:
+        with self.answering(answer) as slow:
             slow.bytes_per_second = 4 << 20
             store = self.open(
                 server.url(authority=slow.authority), server.secrets, Timing(connect=0.4, stall=5.0)

@@ -20,9 +20,12 @@ from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
+import msgspec
 import pytest
 
 from backends.credentials import Secrets
+from hybrisfs.secret_file import write_secret
+from relay.files import certificate
 
 __all__ = [
     "ORDINARY",
@@ -32,6 +35,7 @@ __all__ = [
     "fake_gcs",
     "missing",
     "program",
+    "relay",
     "sshd",
     "versitygw",
     "wsgidav",
@@ -247,6 +251,30 @@ def wsgidav(root: Path) -> Iterator[Server]:
             {"password": "wrong"},
             process,
         )
+
+
+@contextmanager
+def relay(root: Path) -> Iterator[Server]:
+    """A relay. It makes a space for each name, all with the same token."""
+    folder = root / "relay"
+    pin = certificate(folder).pin.hex()
+    token = "a" * 32
+
+    def make_url(authority: str, name: str) -> str:
+        path = folder / "spaces.json"
+        known = msgspec.json.decode(path.read_bytes())["spaces"] if path.exists() else []
+        if name not in [one["name"] for one in known]:
+            entry = {"name": name, "token": token, "host": "127.0.0.1", "port": 1, "added": 0}
+            write_secret(path, msgspec.json.encode({"version": 1, "spaces": [*known, entry]}))
+        return f"relay://{authority}/{name}?pin={pin}"
+
+    def command(port: int) -> list[str]:
+        here = ["--folder", str(folder), "serve", "--listen", f"127.0.0.1:{port}"]
+        return [sys.executable, "-m", "cli.main", "relay", *here]
+
+    repository = str(Path(__file__).resolve().parents[2])
+    with _running(command, root / "relay.log", {"PYTHONPATH": repository}) as (port, process):
+        yield Server(port, make_url, {"token": token}, {"token": "b" * 32}, process)
 
 
 @contextmanager

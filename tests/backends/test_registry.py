@@ -30,7 +30,8 @@ def test_every_driver_has_tests_of_its_own() -> None:
 @pytest.mark.parametrize("kind", [driver.kind for driver in drivers()], ids=lambda kind: kind.schemes[0])
 def test_the_record_of_a_kind_is_true(kind: CloudKind) -> None:
     for scheme in kind.schemes:
-        url = f"{scheme}{kind.form.removeprefix(kind.schemes[0])}".lower()
+        form = kind.form.replace("HASH", 64 * "0")
+        url = f"{scheme}{form.removeprefix(kind.schemes[0])}".lower()
         store = open_store(url)
         assert store.url == url
         assert (versions_of(store) is None) == bool(kind.keeps_nothing)

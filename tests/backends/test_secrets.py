@@ -14,6 +14,7 @@ from backends.registry import SCHEMES, kind_of, open_store, secrets_of
 URLS = {
     "az": "az://container/folder?account=me&endpoint=http://127.0.0.1:9",
     "gs": "gs://bucket/folder?endpoint=http://127.0.0.1:9",
+    "relay": f"relay://127.0.0.1:9/space?pin={64 * '0'}",
     "s3": "s3://bucket/folder?endpoint=http://127.0.0.1:9",
     "sftp": "sftp://me@127.0.0.1:9/folder",
     "webdav": "webdav://127.0.0.1:9/folder",

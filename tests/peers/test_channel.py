@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from hybrisfs.peers.errors import ChannelError
 from hybrisfs.peers.channel import SecureChannel, SocketWire
+from hybrisfs.peers.errors import ChannelError
 from hybrisfs.peers.tls import TlsIdentity
 from tests.peers.support import LONG, identity, tcp_pair, within
 

@@ -16,6 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from hybrisfs.environment import SYSTEM
+from hybrisfs.peers.channel import SecureChannel, SocketWire
 from hybrisfs.peers.errors import ChannelError
 from hybrisfs.peers.frames import (
     MAX_REQUESTS,
@@ -33,7 +34,6 @@ from hybrisfs.peers.frames import (
     Pong,
     encode_frame,
 )
-from hybrisfs.peers.channel import SecureChannel, SocketWire
 from hybrisfs.peers.handshakes import Meeting, meet
 from hybrisfs.peers.link import Link
 from hybrisfs.peers.settings import PeerCallbacks, PeerSettings

@@ -81,7 +81,8 @@ def test_status_tells_who_where_and_how_far() -> None:
         assert status.round_trip is not None and 0 < status.round_trip < LONG
         b.wait_linked(a)
         (status,) = b.service.status()
-        assert (status.device_id, format_place(status.place).partition(":")[0], status.outgoing) == (a.id, "127.0.0.1", False)
+        host = format_place(status.place).partition(":")[0]
+        assert (status.device_id, host, status.outgoing) == (a.id, "127.0.0.1", False)
     assert a.service.status() == []
 
 

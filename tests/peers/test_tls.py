@@ -16,9 +16,9 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from hybrisfs.peers import tls as tls_module
+from hybrisfs.peers.channel import SecureChannel, SocketWire
 from hybrisfs.peers.errors import ChannelError, PeerError, StrangerError
 from hybrisfs.peers.frames import Hello
-from hybrisfs.peers.channel import SecureChannel, SocketWire
 from hybrisfs.peers.handshakes import Meeting, meet
 from hybrisfs.peers.tls import ALPN, PeerIdentity, TlsIdentity
 from sync import Members
