@@ -43,6 +43,7 @@ from hybrisfs.stages import Pause, Wake
 from hybrisfs.state.state import Transaction
 from hybrisfs.stores.cloud_names import unique_name
 from hybrisfs.stores.own_places import OwnPlaces
+from hybrisfs.topic import Topic
 
 __all__ = ["CloudSet", "Job"]
 
@@ -107,6 +108,8 @@ class CloudSet:
         self._read_only: dict[int, CloudConfig] = {}  # those of them that no register tells of
         self._totals: dict[int, int] = {}
         self._troubles: dict[int, str] = {}
+        self.arranged = Topic[[]]()
+        """The clouds are others than before."""
         self._signposts = Signposts(ground, clouds.engine)
         self.rewriting = self._rewriting()
         self.values = ValueKeeping(clouds.key_values)
@@ -249,6 +252,7 @@ class CloudSet:
             for number, cloud in after.items():
                 engine.rename_cloud(number, cloud.name)
             self._clouds.grants.again()
+            self.arranged()
             log.info("volume %s: %d clouds, f=%d, k=%d", self._ground.name, len(after), config.f, config.k)
         closed = [one.number for one in config.clouds if not one.in_use]
         engine.arrange(closed, config.f, self._read_only)

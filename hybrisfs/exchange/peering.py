@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
 from blake3 import blake3
@@ -17,7 +17,7 @@ from hybrisfs.errors import HybrisError
 from hybrisfs.exchange.following import Following
 from hybrisfs.exchange.links import Links
 from hybrisfs.local_parts import LocalParts
-from hybrisfs.peers.settings import PeerCallbacks, PeerSettings
+from hybrisfs.peers.settings import PeerCallbacks, PeerSettings, Relay
 from sync import (
     Action,
     DecodeError,
@@ -49,8 +49,10 @@ class Peering:
         links: Links,
         following: Following,
         checkpointer: Checkpointer,
+        relays: Callable[[], Collection[Relay]],
     ) -> None:
-        """*checkpointer* answers about checkpoints."""
+        """*checkpointer* answers about checkpoints. *relays* tells through which the devices reach each
+        other."""
         self._local = local
         self._fs = local.fs
         self._sharing = local.sharing
@@ -60,6 +62,7 @@ class Peering:
         self._links = links
         self._following = following
         self._checkpointer = checkpointer
+        self._relays = relays
         self._lock = threading.Lock()
         self._service: PeerService | None = None
         self._closed = False
@@ -85,6 +88,14 @@ class Peering:
             else:
                 self._service.set_members(members)
         self._links_changed()
+        self.look_at_relays()
+
+    def look_at_relays(self) -> None:
+        """The clouds of the volume, or the secrets of this device, may have changed."""
+        relays = self._relays()
+        with self._lock:
+            if self._service is not None:
+                self._service.set_relays(relays)
 
     def _start(self) -> PeerService | None:
         # What they need takes long to import, and a volume of one device needs none of it.
@@ -166,6 +177,7 @@ class Peering:
         self._signals.awaited = len(self._sharing.current_members()) > len(linked) + 1
 
     def _look_after(self) -> None:
+        self.look_at_relays()
         """Look for devices that are not linked: an announcement may have been lost while a cable was out."""
         if self._signals.awaited:
             self.members_changed()

@@ -52,12 +52,14 @@ Place: TypeAlias = Address | Through
 
 
 class PeerSettings(Struct, frozen=True):
-    """The first three are the user's; times are in seconds."""
+    """The first four are the user's; times are in seconds."""
 
     port: int = 0
     """TCP port to listen on; 0 lets the system choose."""
     addresses: tuple[Address, ...] = ()
     """Where other devices may be found, besides those that announce themselves."""
+    relays: tuple[str, ...] = ()
+    """URLs of relays that lead to other devices, besides those that are clouds of the volume."""
     discover: bool = True
     """Announce this device on the local network, and look for others."""
     interfaces: tuple[str, ...] = ()

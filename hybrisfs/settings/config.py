@@ -43,6 +43,9 @@ import msgspec
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
+from backends.address import start_of
+from backends.errors import PermanentError
+from backends.relay import RelayStore
 from hybrisfs.environment import SYSTEM, make_directory, replace_file
 from hybrisfs.errors import DamagedError, NewerFormatError, UnknownVolumeError, UsageError
 from hybrisfs.home import Home
@@ -305,7 +308,8 @@ def _read(name: str, path: Path, facts: Any) -> VolumeConfig:
         file.deletion_percent / 100,
         PeerSettings(
             port=file.links.port,
-            addresses=tuple(map(parse_address, file.links.addresses)),
+            addresses=tuple(parse_address(one) for one in file.links.addresses if not _is_relay(one)),
+            relays=tuple(filter(_is_relay, file.links.addresses)),
             discover=file.links.discover,
         ),
         TransferSettings(
@@ -359,7 +363,7 @@ def _entries(config: VolumeConfig) -> _File:
         evict_liars=config.evict_liars,
         hoard=config.hoard,
         check_days=config.check_days,
-        links=_Links(links.port, tuple(map(format_address, links.addresses)), links.discover),
+        links=_Links(links.port, links_shown(links), links.discover),
         transfers=_Transfers(
             transfers.up.text,
             transfers.down.text,
@@ -372,6 +376,24 @@ def _entries(config: VolumeConfig) -> _File:
             for one in config.clouds
         ],
     )
+
+
+def _is_relay(address: str) -> bool:
+    """Whether an address at which other devices are found is the URL of a relay. Raises UsageError when it is
+    a malformed one."""
+    kind = RelayStore.kind
+    if not address.startswith(start_of(kind.schemes[0])):
+        return False
+    try:
+        kind.parse(address)
+    except PermanentError as error:
+        raise UsageError(f"{address[:80]!r} is not the URL of a relay", error.reason, error.advice) from error
+    return True
+
+
+def links_shown(links: PeerSettings) -> tuple[str, ...]:
+    """Where other devices may be found, as in the file."""
+    return (*map(format_address, links.addresses), *links.relays)
 
 
 def _paused(until: float | None) -> bool | int:

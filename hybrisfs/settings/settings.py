@@ -12,8 +12,7 @@ from msgspec.structs import replace
 from hybrisfs.api.volumes import VolumeSettings
 from hybrisfs.errors import HybrisError, UnknownVolumeError
 from hybrisfs.home import Home
-from hybrisfs.peers.settings import format_address
-from hybrisfs.settings.config import VolumeConfig
+from hybrisfs.settings.config import VolumeConfig, links_shown
 from hybrisfs.topic import Topic
 
 __all__ = ["Settings", "entries_of"]
@@ -140,7 +139,7 @@ def entries_of(config: VolumeConfig, doubts: Sequence[str]) -> VolumeSettings:
         check_days=config.check_days,
         no_fetch_programs=list(config.no_fetch_programs),
         link_port=config.links.port,
-        link_addresses=list(map(format_address, config.links.addresses)),
+        link_addresses=list(links_shown(config.links)),
         discover=config.links.discover,
         warnings=list(doubts),
     )

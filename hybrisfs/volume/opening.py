@@ -30,6 +30,7 @@ from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.errors import UsageError
 from hybrisfs.exchange.following import Following
 from hybrisfs.exchange.peering import Peering
+from hybrisfs.exchange.relays import relays_of
 from hybrisfs.gc.collector import Collector
 from hybrisfs.gc.find import Pages
 from hybrisfs.home import Home
@@ -53,6 +54,7 @@ from hybrisfs.parts import (
     open_publishing,
     open_shipping,
 )
+from hybrisfs.peers.settings import Relay
 from hybrisfs.settings.settings import Settings
 from hybrisfs.settings.transfers import Transfers, is_metered
 from hybrisfs.sharing.awaited_log import AwaitedLog
@@ -193,7 +195,12 @@ def open_receiving(clouds: Clouds, reading: Reading) -> Receiving:
     following = Following(ground, clouds.engine, clouds.grants)
     following.seen.listen(reading.copies.hear)
     checkpoints = Checkpoints(ground, clouds, links, following)
-    peering = Peering(ground, ground.config.links, links, following, checkpoints.checkpointer)
+    credentials = CredentialStore(ground.home.credentials)
+
+    def relays() -> Sequence[Relay]:
+        return relays_of(ground.config, credentials)
+
+    peering = Peering(ground, ground.config.links, links, following, checkpoints.checkpointer, relays)
     return Receiving(following, checkpoints, peering)
 
 
@@ -265,6 +272,7 @@ def open_control(
     fs, committer = ground.fs, ground.committer
     kits = Kits(ground, receiving.following, clouds.engine, writing.uploads)
     cloud_set = CloudSet(clouds, maintenance, writing, receiving.checkpoints, kits)
+    cloud_set.arranged.listen(receiving.peering.look_at_relays)
     upkeep.checkup.minute.listen(cloud_set.look_after)
     conflicts = Conflicts(fs)
     browsing = Browsing(fs, reading.fetcher, reading.residency)
