@@ -244,6 +244,8 @@ def _remarks(one: Device) -> Iterator[str]:
     """What there is to be said of a device."""
     if one.this:
         yield "this machine"
+    if one.relay:
+        yield f"linked through the relay {shown(one.relay)}"
     if one.reader:
         yield "only reads"
     if one.overstepped:

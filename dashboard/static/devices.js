@@ -32,7 +32,7 @@ function device(app, one) {
     : one.suspect
       ? ["wary", "silent for too long"]
       : one.linked
-        ? ["good", "linked directly"]
+        ? ["good", one.relay ? "linked through a relay" : "linked directly"]
         : ["good", "through the clouds"];
   return card(
     one.name,
@@ -75,6 +75,7 @@ function device(app, one) {
       one.folders ? ["May", `change only ${one.folders.join(", ") || "folders that are gone"}`] : null,
       one.this ? null : ["Heard of", one.linked ? "now" : one.last_seen ? ago(one.last_seen) : "not yet"],
       one.this ? null : ["Behind by", one.lag ? count(one.lag, "step") : "nothing"],
+      one.relay ? ["Relay", one.relay] : null,
       one.round_trip ? ["Answers within", latency(one.round_trip)] : null,
       one.let_in_by ? ["Let in by", one.let_in_by] : null,
       ["Id", h("code", null, one.id.slice(0, 16))],

@@ -102,7 +102,9 @@ class Device(Record, kw_only=True):
     let_in_by: str | UnsetType = UNSET
     """The name of the device that has let it in."""
     linked: bool | UnsetType = UNSET
-    """There is a direct link to it now."""
+    """There is a link to it now, direct or through a relay."""
+    relay: str | UnsetType = UNSET
+    """Through which relay that link goes, as host:port; `UNSET` for a link without one."""
     round_trip: float | UnsetType | None = UNSET
     """Of that link, in seconds; None until it is measured."""
     unanswered_since: float | UnsetType = UNSET

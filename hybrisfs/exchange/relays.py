@@ -1,5 +1,5 @@
-"""Through which relays the devices of a volume reach each other: those that are its clouds, and those among the
-addresses that the user has given."""
+"""Through which relays the devices of a volume reach each other: those that are its clouds, and those that
+are among the addresses that the user has given."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from hybrisfs.api.devices import Accused, Device, Proposal
 from hybrisfs.api.status import Cache, Owing, Values, VolumeStatus
 from hybrisfs.clouds.agreed_clouds import reason_of
 from hybrisfs.dispersal.cloud import when_emptied
+from hybrisfs.peers.settings import Through, format_address
 from hybrisfs.read.evict import Shortage
 from hybrisfs.shown import quoted, shown
 from hybrisfs.state.packs import what_is_lost
@@ -124,6 +125,8 @@ def devices_of(volume: Opened) -> list[Device]:
         link = links.get(device.id)
         if link is not None:
             device.linked, device.round_trip = True, link.round_trip
+            if isinstance(link.place, Through):
+                device.relay = format_address(link.place.relay.address)
         device.unanswered_since = awaited.get(bytes.fromhex(device.id), UNSET)
     return devices
 

@@ -32,6 +32,7 @@ class Network:
                 pytest.skip(f"{program} is not installed")
         self._prefix = f"hfs{os.getpid()}n{next(_numbers)}"
         self._machines: list[str] = []
+        self._hidden: list[str] = []
 
     def __enter__(self) -> Network:
         switch = self._add(self._switch)
@@ -44,7 +45,7 @@ class Network:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for namespace in (*map(self._namespace, self._machines), self._switch):
+        for namespace in (*map(self._namespace, [*self._machines, *self._hidden]), self._switch):
             subprocess.run(["ip", "netns", "delete", namespace], check=False, capture_output=True)
 
     def add(self, machine: str) -> list[str]:
@@ -60,6 +61,34 @@ class Network:
         self._in(self._switch, "link", "set", port, "master", "switch", "up")
         self._in(namespace, "address", "add", f"10.77.0.{len(self._machines)}/24", "dev", "eth0")
         self._in(namespace, "link", "set", "eth0", "up")
+        return self.prefix(machine)
+
+    def address(self, machine: str) -> str:
+        """Of a machine at the switch."""
+        return f"10.77.0.{self._machines.index(machine) + 1}"
+
+    def add_behind_nat(self, machine: str) -> list[str]:
+        """A machine in a home of its own: a router at the switch lets it connect to others, and nobody to it.
+        All homes have the same addresses."""
+        if shutil.which("nft") is None:
+            pytest.skip("nftables is not installed")
+        router, namespace = f"{machine}-router", self._namespace(machine)
+        self.add(router)
+        self._hidden.append(machine)
+        assert self._add(namespace).returncode == 0
+        at_router = self._namespace(router)
+        self._in(namespace, "link", "set", "lo", "up")
+        self._in(at_router, "link", "add", "home", "type", "veth", "peer", "eth0", "netns", namespace)
+        for where, name, number in ((at_router, "home", 1), (namespace, "eth0", 2)):
+            self._in(where, "address", "add", f"192.168.0.{number}/24", "dev", name)
+            self._in(where, "link", "set", name, "up")
+        self._in(namespace, "route", "add", "default", "via", "192.168.0.1")
+        rules = (
+            "add table ip nat; add chain ip nat out { type nat hook postrouting priority 100 ; };"
+            "add rule ip nat out oifname eth0 masquerade"
+        )
+        for command in (["sysctl", "-qw", "net.ipv4.ip_forward=1"], ["nft", rules]):
+            subprocess.run([*self.prefix(router), *command], check=True, capture_output=True)
         return self.prefix(machine)
 
     def prefix(self, machine: str) -> list[str]:
