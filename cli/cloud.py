@@ -265,8 +265,8 @@ def add(
     It is tested first, and must not hold another volume. What is written from now on may go there. Other
     devices need credentials of their own for it.
 
-    A relay is added by its code, which hybrisfs relay prints. It also connects the machines of the volume
-    that cannot reach each other.
+    A relay is added by its code: see hybrisfs relay add. It also connects the machines of the volume that
+    cannot reach each other.
     """
     given = _given(url, source_of_code)
     with Client.connect() as client:

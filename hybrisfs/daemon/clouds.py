@@ -17,7 +17,13 @@ from hybrisfs.api.clouds import Cloud
 from hybrisfs.api.request import Handler, Moved, extended
 from hybrisfs.api.status import Pending, PendingRequest, Status
 from hybrisfs.api.traffic import LimitRequest, PauseRequest, ResumeRequest, Series, VolumeTransfers
-from hybrisfs.api.volumes import PlaceSecretsRequest, PlaceSuggestionsRequest, PlaceTryRequest, Suggestions
+from hybrisfs.api.volumes import (
+    PlaceSecretsRequest,
+    PlaceSuggestionsRequest,
+    PlaceTryRequest,
+    Suggestions,
+    TriedPlace,
+)
 from hybrisfs.daemon.files import path_inside
 from hybrisfs.daemon.interfaces import CloudControl, OpenVolume, VolumeKind
 from hybrisfs.daemon.slots import Slots
@@ -113,18 +119,25 @@ class CloudCommands:
 class PlaceCommands:
     """Passes on what is asked. No volume is needed."""
 
-    def __init__(self, home: Home, kind: VolumeKind) -> None:
+    def __init__(self, home: Home, kind: VolumeKind, slots: Slots) -> None:
         self._home = home
         self._kind = kind
+        self._slots = slots
         self.commands: dict[str, Handler] = dict(
             [
                 PlaceSecretsRequest.answered_by(lambda asked: kind.describe_secrets(home, asked.url)),
-                PlaceTryRequest.answered_by(
-                    lambda asked: kind.try_place(home, asked.url, asked.secrets, make=bool(asked.make))
-                ),
+                PlaceTryRequest.answered_by(self._try),
                 PlaceSuggestionsRequest.answered_by(self._suggestions),
             ]
         )
+
+    def _try(self, asked: PlaceTryRequest) -> TriedPlace:
+        tried = self._kind.try_place(self._home, asked.url, asked.secrets, make=bool(asked.make))
+        if asked.secrets:
+            for volume in [slot.volume for slot in self._slots.opened()]:
+                if volume is not None:
+                    volume.look_at_secrets()
+        return tried
 
     def _suggestions(self, asked: PlaceSuggestionsRequest) -> Suggestions:
         """Where a volume of that name may be mounted, and local folders that may play its clouds."""

@@ -368,6 +368,9 @@ class OpenVolume(Protocol):
         that is closed to its owner is opened for it."""
 
     def unmount(self, *, lazy: bool = False) -> None: ...
+    def look_at_secrets(self) -> None:
+        """Those of clouds, on this machine, have changed."""
+
     def status(self, *, look: bool = True) -> VolumeStatus:
         """How it is; with *look*, after a look at the clouds."""
 

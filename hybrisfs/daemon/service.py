@@ -113,7 +113,7 @@ class Daemon:
             **ParcelCommands(self._slots).commands,
             **KeyValueCommands(self._slots).commands,
             **CloudCommands(self._slots).commands,
-            **PlaceCommands(home, kind).commands,
+            **PlaceCommands(home, kind, self._slots).commands,
             **MirrorCommands(home, self._slots).commands,
             **MaintenanceCommands(self._slots).commands,
             **DecisionCommands(self._slots).commands,

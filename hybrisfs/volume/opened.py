@@ -176,6 +176,10 @@ class Opened:
         self.mirrors.start()
         return threads
 
+    def look_at_secrets(self) -> None:
+        """Those of clouds, on this device, have changed."""
+        self.peering.look_at_relays()
+
     # -- the end ---------------------------------------------------------------------------------
 
     def close(self) -> None:

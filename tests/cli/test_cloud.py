@@ -9,6 +9,7 @@ import pytest
 
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.home import Home
+from relay.code import RelayCode
 from tests.cli.conftest import Run, typed
 from tests.daemon.fake import FakeVolume, FakeVolumes
 
@@ -187,3 +188,36 @@ def test_secrets_are_asked_for_and_not_shown(served: Daemon, volumes: FakeVolume
     assert "typed" not in done.output
     done = typed("\n\n", "cloud", "login", NAS)
     assert (done.exit_code, "nothing was given" in done.output) == (2, True)
+
+
+CODE = RelayCode("nas.example", 8017, "home", bytes(range(32)), "a" * 32)
+
+
+def test_a_relay_is_added_by_its_code(
+    photos: FakeVolume, volumes: FakeVolumes, run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "code").write_text(CODE.encode() + "\n")
+    done = run("cloud", "add", "--code", str(tmp_path / "code"), "--name", "nas")
+    assert (done.exit_code, done.stdout) == (0, "photos uses the cloud nas now.\n")
+    assert volumes.secrets == {CODE.url: {"token": CODE.token}}
+    assert photos.secret_looks == 1
+    assert CODE.token not in done.output
+
+
+def test_a_machine_logs_in_to_a_relay_by_its_code(
+    photos: FakeVolume, volumes: FakeVolumes, run: Run, tmp_path: Path
+) -> None:
+    done = typed(CODE.encode() + "\n", "cloud", "login", "--code", "-")
+    assert (done.exit_code, volumes.secrets) == (0, {CODE.url: {"token": CODE.token}})
+    assert CODE.token not in done.output
+    assert CODE.encode() not in done.output
+
+
+@pytest.mark.parametrize("command", ["add", "login"])
+def test_either_a_url_or_a_code_is_given(photos: FakeVolume, run: Run, command: str, tmp_path: Path) -> None:
+    for arguments in ([], [NAS, "--code", "-"]):
+        done = run("cloud", command, *arguments)
+        assert (done.exit_code, "either a URL or --code" in done.stderr) == (2, True)
+    (tmp_path / "code").write_text(CODE.encode()[:-1])
+    done = run("cloud", command, "--code", str(tmp_path / "code"))
+    assert (done.exit_code, "mistyped or incomplete" in done.stderr) == (2, True)

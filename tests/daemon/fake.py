@@ -244,6 +244,10 @@ class FakeVolume:
     has_left: bool = False
     hears: bool = True
     """Whether the clouds hear that it leaves."""
+    secret_looks: int = 0
+
+    def look_at_secrets(self) -> None:
+        self.secret_looks += 1
 
     @property
     def name(self) -> str:
