@@ -53,8 +53,7 @@ def serve(context: click.Context, listen: str, as_json: bool) -> int:
     Machines connect by TLS, and know the relay by its certificate, which is made here once. Forward the port
     from the internet if they are to reach it from everywhere: who has no code gets nothing.
 
-    The package has a unit for this: systemctl --user enable --now hybrisfs-relay; and loginctl enable-linger
-    lets it run when you are not logged in.
+    The package has a unit that begins with the machine: systemctl enable --now hybrisfs-relay@USER, as root.
     """
     from hybrisfs.listening import parse_address
     from relay.server import serve as serve_relay

@@ -223,7 +223,7 @@ def scratch_folder() -> Path:
 
 
 def relay_folder() -> Path:
-    """Where the relay of this user keeps its files, unless it is told otherwise."""
+    """Where the relay of this user keeps its files by default."""
     return Home.from_environment().data / "relay"
 
 

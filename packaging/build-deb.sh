@@ -26,7 +26,7 @@ export LC_ALL=C.UTF-8 TZ=UTC PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE=1
 export CFLAGS=-g0 # debugging information names the folder that it was compiled in
 
 mkdir "$work/source"
-(cd "$checkout" && git ls-files -coz --exclude-standard hybrisfs sync backends cli dashboard gateway serving tray pyproject.toml README.md LICENSE | xargs -0 cp --parents -t "$work/source")
+(cd "$checkout" && git ls-files -coz --exclude-standard hybrisfs sync backends cli dashboard gateway relay serving tray pyproject.toml README.md LICENSE | xargs -0 cp --parents -t "$work/source")
 cd "$work" # Python looks for modules in the working directory: not in the checkout
 
 mkdir -p "$root$prefix"
@@ -80,6 +80,8 @@ folder, root = sys.argv[1:]
 for name, text in unit_texts(Home.from_environment()).items():
     (Path(folder) / name).write_text(text.replace(root, ""))
 PYTHON
+mkdir -p "$root/usr/lib/systemd/system"
+cp "$checkout/packaging/systemd/hybrisfs-relay@.service" "$root/usr/lib/systemd/system/"
 # In one process, and in the order of names: what is written depends on what was compiled before.
 "$python" -m compileall -q --invalidation-mode unchecked-hash -s "$root" -p / "$site"
 ln -s ../lib/hybrisfs/bin/hybrisfs "$root/usr/bin/hybrisfs"

@@ -66,6 +66,7 @@ OTHERS = {
     "service": ("systemd.service(5)", "systemctl(1)", "loginctl(1)", "journalctl(1)"),
     "daemon": ("systemd.service(5)", "sd_notify(3)"),
     "cloud login": ("rclone(1)",),
+    "relay": ("systemctl(1)",),
     "evict": ("getfattr(1)",),
 }
 
@@ -84,7 +85,7 @@ def files() -> Mapping[str, str]:
         home.volume_state(VOLUME): f"The keys of {VOLUME}, its databases, and what is not on the clouds yet. "
         "Without it, another machine or a recovery kit, the volume is lost.",
         home.cache: "Copies of what the clouds hold, too.",
-        home.data: "The clouds of hybrisfs quickstart.",
+        home.data: "The clouds of hybrisfs quickstart, and what a relay keeps.",
         home.runtime: "The daemon's socket and locks.",
         home.session / "hybrisfs" / "status.json": "In a session: a word and a sentence on each volume, for "
         "panels.",

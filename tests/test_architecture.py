@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-PRODUCT = ("backends", "cli", "dashboard", "gateway", "hybrisfs", "serving", "sync", "tray")
+PRODUCT = ("backends", "cli", "dashboard", "gateway", "hybrisfs", "relay", "serving", "sync", "tray")
 OURS = (*PRODUCT, "benchmarks", "tests")
 
 # Package: all that it may import of ours.
@@ -21,9 +21,24 @@ ONLY = {
         "serving",
         "hybrisfs.api",
         "hybrisfs.client",
+        "hybrisfs.door",
         "hybrisfs.http_server",
         "hybrisfs.listening",
         "hybrisfs.qr",
+        "hybrisfs.secret_file",
+    ),
+    "relay": (
+        "relay",
+        "backends",
+        "hybrisfs.client",
+        "hybrisfs.dispersal.errors",
+        "hybrisfs.dispersal.share",
+        "hybrisfs.door",
+        "hybrisfs.http_server",
+        "hybrisfs.listening",
+        "hybrisfs.peers.lines",
+        "hybrisfs.secret_file",
+        "sync",
     ),
     "sync": ("sync",),
     "tray": ("tray", "hybrisfs.api", "hybrisfs.client", "hybrisfs.environment"),
@@ -35,6 +50,8 @@ ONLY = {
         "hybrisfs.api",
         "hybrisfs.client",
         "hybrisfs.listening",
+        "hybrisfs.qr",
+        "relay",
         "serving.server",
         "serving.sftp_server",
         "serving.start",
@@ -66,6 +83,7 @@ LAYERS = (
         "bounded",
         "chunk_namer",
         "core_dumps",
+        "door",
         "environment",
         "errors",
         "fuse",
@@ -73,6 +91,7 @@ LAYERS = (
         "kinds",
         "polling",
         "process",
+        "secret_file",
     ),
     ("listening", "qr", "shown", "topic", "wire"),
     ("api", "dispersal", "peers", "registers", "stages"),
@@ -116,6 +135,8 @@ USE_THE_SYSTEM = {
     "hybrisfs.client": "runs in the process of the command, and has no volume",
     "hybrisfs.daemon": "is the process: what it starts and waits for is there before a volume and after it",
     "hybrisfs.doctor": "looks at this machine",
+    "hybrisfs.door": "runs in the process of a server, and has no volume",
+    "hybrisfs.secret_file": "likewise",
     "hybrisfs.fuse": "has fusermount3 mount, and asks whether something is mounted",
     "hybrisfs.service_manager": "has systemd begin and end the daemon",
     "hybrisfs.admit.rebuild": "no volume is open, the day is part of a name",

@@ -141,6 +141,18 @@ def test_install_use_kill_stop_remove(machine: Machine) -> None:
     assert not machine.alice_can("systemctl --user is-active hybrisfs.socket")
 
 
+def test_a_relay_begins_with_the_machine(machine: Machine) -> None:
+    machine.as_root("systemctl enable --now hybrisfs-relay@alice")
+    machine.as_alice("hybrisfs relay add home 127.0.0.1 --json | grep -o hfr1-[a-z2-7]* >code")
+    machine.as_alice("hybrisfs quickstart; hybrisfs cloud add --code code")
+    machine.as_alice("echo kept >HybrisFS/letter; hybrisfs sync --wait")
+    machine.as_alice("test -d .local/share/hybrisfs/relay/objects/home/heads")
+    machine.as_root("dpkg -r hybrisfs")
+    assert not machine.alice_can("systemctl is-active hybrisfs-relay@alice")
+    assert not machine.alice_can("systemctl is-enabled hybrisfs-relay@alice")
+    machine.as_alice("test -s .local/share/hybrisfs/relay/spaces.json")
+
+
 def test_whoever_builds_it_gets_the_same_bytes(package: Path, tmp_path: Path) -> None:
     # Longer than what the kernel reads of the first line of a script.
     checkout, work, output = tmp_path / "checkout", tmp_path / ("long" * 60), tmp_path / "output"
@@ -170,6 +182,7 @@ def shipped() -> set[str]:
     return {
         "./etc/xdg/autostart/hybrisfs-tray.desktop",
         "bin/hybrisfs",
+        "lib/systemd/system/hybrisfs-relay@.service",
         "lib/systemd/user/hybrisfs.service",
         "lib/systemd/user/hybrisfs.socket",
         "share/applications/hybrisfs.desktop",
