@@ -61,6 +61,9 @@ _MODULES: Final = {
     ),
     "Between machines": (
         "hybrisfs/peers/frames.py",
+        "hybrisfs/peers/lines.py",
+        "relay/objects.py",
+        "relay/code.py",
         "sync/messages.py",
         "hybrisfs/pairing/code.py",
         "hybrisfs/pairing/handshake.py",

@@ -46,6 +46,7 @@ def test_every_provider_that_a_cloud_may_have_is_listed() -> None:
         ("file:///mnt/disk", None),
         ("sftp://me@host/folder", None),
         ("rclone:remote:folder", None),
+        (f"relay://nas.example/home?pin={64 * '0'}", None),
     ],
 )
 def test_a_url_tells_whose_prices_hold(url: str, provider: str | None) -> None:

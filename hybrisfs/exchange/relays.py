@@ -8,7 +8,6 @@ from typing import Final
 
 from backends.credentials import Credentials
 from backends.errors import StoreError
-from backends.relay import RelayStore, pin_of, port_of
 from hybrisfs.peers.settings import Relay
 from hybrisfs.settings.config import VolumeConfig
 
@@ -16,7 +15,7 @@ __all__ = ["relays_of"]
 
 log = logging.getLogger(__name__)
 
-_SCHEME: Final = f"{RelayStore.kind.schemes[0]}://"
+_SCHEME: Final = "relay://"
 
 
 def relays_of(config: VolumeConfig, credentials: Credentials) -> list[Relay]:
@@ -27,6 +26,8 @@ def relays_of(config: VolumeConfig, credentials: Credentials) -> list[Relay]:
 
 
 def _relay(url: str, credentials: Credentials) -> Relay | None:
+    from backends.relay import RelayStore, pin_of, port_of  # only volumes that have one need it
+
     try:
         address = RelayStore.kind.parse(url)
         token = credentials.lookup(url).get("token")

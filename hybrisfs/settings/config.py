@@ -43,9 +43,8 @@ import msgspec
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
-from backends.address import start_of
 from backends.errors import PermanentError
-from backends.relay import RelayStore
+from backends.registry import kind_of
 from hybrisfs.environment import SYSTEM, make_directory, replace_file
 from hybrisfs.errors import DamagedError, NewerFormatError, UnknownVolumeError, UsageError
 from hybrisfs.home import Home
@@ -381,8 +380,8 @@ def _entries(config: VolumeConfig) -> _File:
 def _is_relay(address: str) -> bool:
     """Whether an address at which other devices are found is the URL of a relay. Raises UsageError when it is
     a malformed one."""
-    kind = RelayStore.kind
-    if not address.startswith(start_of(kind.schemes[0])):
+    kind = kind_of(address) if address.startswith("relay://") else None
+    if kind is None:
         return False
     try:
         kind.parse(address)

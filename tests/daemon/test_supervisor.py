@@ -255,9 +255,8 @@ def test_the_daemon_loads_the_libraries_of_clouds_and_services_when_it_needs_the
     """Each costs every daemon a part of a second, and megabytes."""
     loaded = loaded_by("hybrisfs.daemon.local", "hybrisfs.daemon.service")
     assert {"hybrisfs.volume.volume", "backends.registry"} <= loaded
-    assert (
-        not {f"backends.{one}" for one in ("azure", "file", "gcs", "rclone", "s3", "sftp", "webdav")} & loaded
-    )
+    kinds = ("azure", "file", "gcs", "rclone", "relay", "s3", "sftp", "webdav")
+    assert not {f"backends.{one}" for one in kinds} & loaded
     assert not {"azure", "boto3", "google.cloud", "paramiko", "requests", "urllib3", "zeroconf"} & loaded
     services = {"etcd_client", "zookeeper_client", "service_metadata", "sealed_names"}
     assert not {"h2", "kazoo", *(f"hybrisfs.kv.{one}" for one in services)} & loaded

@@ -130,6 +130,7 @@ def test_clock(seconds: float, level: Level) -> None:
         ("file:///mnt", None),
         ("sftp://me@host/x", None),
         ("rclone:remote:x", None),
+        (f"relay://nas.example/home?pin={64 * '0'}", None),
     ],
 )
 def test_the_server_that_tells_the_time(url: str, server: str | None) -> None:

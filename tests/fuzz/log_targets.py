@@ -33,6 +33,7 @@ from hybrisfs.peers.frames import (
     Pong,
     encode_frame,
 )
+from hybrisfs.peers.lines import TAG_SIZE, LineRequest, RequestDecoder, Role, encode_request
 from sync.checkpoint import (
     Root,
     Slice,
@@ -43,6 +44,7 @@ from sync.checkpoint import (
     seal_object,
 )
 from sync.codec import Reader, Writer, digest
+from sync.errors import DecodeError
 from sync.head import (
     CheckpointId,
     Head,
@@ -326,6 +328,19 @@ def _stream(data: bytes) -> object:
     return frames
 
 
+def _request(data: bytes) -> object:
+    """What a relay is asked for a line, in whatever pieces it comes; a whole one has one form."""
+    decoder, at, random = RequestDecoder(), 0, Random(len(data))
+    while at < len(data):
+        end = at + random.choice((1, 2, 3, 7, 100))
+        found = decoder.feed(data[at:end])
+        if found is not None:
+            assert encode_request(found) == data[:end]
+            return found
+        at = end
+    raise DecodeError("it does not end")
+
+
 def _named(parse: Callable[[str], object], name: Callable[[object], str]) -> Callable[[str], object]:
     def take(found: str) -> object:
         value = parse(found)
@@ -368,6 +383,9 @@ TARGETS: Final[dict[str, Target]] = {
     "snapshot": Target(lambda data: list(read_snapshot(_split(data))), [_SNAPSHOT]),
     "hints": Target(lambda data: list(read_hints([data], 4)), [_HINTS]),
     "exchange message": decoder(decode_message, [encode_message(one) for one in _MESSAGES], encode_message),
+    "request for a line": Target(
+        _request, [encode_request(LineRequest(role, b"t" * TAG_SIZE, "home", "token")) for role in Role]
+    ),
     "frames": Target(
         _stream,
         [

@@ -15,12 +15,14 @@ from hybrisfs.settings.transfers import parse_timetable
 from hybrisfs.versions.retention import parse_retention
 from hybrisfs.versions.tree import format_moment, parse_moment
 from hybrisfs.wire import Channel, ChannelError
+from relay.code import RelayCode
 from tests.fuzz.target import Target, text
 from tests.sync.support import KEYS, VOLUME
 
 __all__ = ["TARGETS"]
 
 _LONG: Final = "9" * 5000  # more digits than int() takes
+_RELAY: Final = RelayCode("nas.example", 8017, "home", b"p" * 32, "a" * 32)
 _IDENTITY: Final = PeerIdentity(VOLUME, KEYS[0], b"k" * 32)
 
 
@@ -57,6 +59,8 @@ TARGETS: Final[dict[str, Target]] = {
     "URL of WebDAV": _url("webdavs://ann@example.net/dav", "webdav://example.net:8080/a%20b"),
     "URL of SFTP": _url("sftp://ann@example.net/srv/x", "sftp://[2001:db8::7]:2222/x"),
     "URL of rclone": _url("rclone:drive:photos", "rclone:nas:/srv/a b"),
+    "URL of a relay": _url(f"relay://nas.example:8017/home?pin={64 * 'a'}"),
+    "code of a relay": text(RelayCode.decode, [_RELAY.encode()], (UsageError,), RelayCode.encode),
     "control lines": Target(
         _lines,
         [b'{"command": "status"}\n{"a": [1, 2.5, null]}\n', b"", b"{}\n"],

@@ -146,7 +146,8 @@ def test_a_relay_begins_with_the_machine(machine: Machine) -> None:
     machine.as_alice("hybrisfs relay add home 127.0.0.1 --json | grep -o hfr1-[a-z2-7]* >code")
     machine.as_alice("hybrisfs quickstart; hybrisfs cloud add --code code")
     machine.as_alice("echo kept >HybrisFS/letter; hybrisfs sync --wait")
-    machine.as_alice("test -d .local/share/hybrisfs/relay/objects/home/heads")
+    heads = ".local/share/hybrisfs/relay/objects/home/heads"
+    until(lambda: machine.alice_can(f"test -d {heads}"), "the head on the relay", 120)
     machine.as_root("dpkg -r hybrisfs")
     assert not machine.alice_can("systemctl is-active hybrisfs-relay@alice")
     assert not machine.alice_can("systemctl is-enabled hybrisfs-relay@alice")
