@@ -1,9 +1,10 @@
 """`python -m benchmarks.devices`: how soon is on one device what was done on another?
 
 Two daemons on this machine, each with a network of its own, joined by a cable; Syncthing, where it is
-installed, on two more in the same run. A small file over the link, and over the clouds with the cable pulled;
-a tree of 10,000 files over a line of limited bandwidth; the cost of signed updates. Needs root, for the
-networks. How soon a large volume can be browsed on a new device: `benchmarks.joining`.
+installed, on two more in the same run. A small file over the link, over the clouds with the cable pulled, and
+through a relay between two homes; a tree of 10,000 files over a line of limited bandwidth; the cost of signed
+updates. Needs root, for the networks. How soon a large volume can be browsed on a new device:
+`benchmarks.joining`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from benchmarks.replication import (
     measure_tree_linked,
     measure_tree_peer,
     peers,
+    relayed,
     wire_seconds,
 )
 from benchmarks.report import RESULTS, significant, terminal
@@ -61,8 +63,13 @@ def _latency(root: Path, options: argparse.Namespace, page: Page, console: Conso
             )
         )
         console.print(f"[dim]over the clouds: {1000 * rows[1][1].median:.0f} ms[/]")
+    with relayed(root / "relayed") as (far, farther):
+        taken = measure_latency(far.mountpoint, farther.mountpoint, options.samples)
+        rows.append(("through a relay, between NATs", taken))
+        console.print(f"[dim]through a relay: {1000 * rows[-1][1].median:.0f} ms[/]")
     page.targets += [
         Target("4 KiB file over the link, median, ms", 100, 1000 * rows[0][1].median),
+        Target("... through a relay, ms", 300, 1000 * rows[2][1].median),
         Target(
             "... over the clouds, ms: two poll intervals", 2000 * SHORTEST_PAUSE, 1000 * rows[1][1].median
         ),

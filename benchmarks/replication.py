@@ -27,6 +27,7 @@ from tests.system.deadline import until
 from tests.system.device import Device
 from tests.system.network import Network
 from tests.system.pairing import pair
+from tests.system.relay import Relay
 
 __all__ = [
     "Latency",
@@ -41,6 +42,7 @@ __all__ = [
     "measure_tree_linked",
     "measure_tree_peer",
     "peers",
+    "relayed",
     "wire_seconds",
 ]
 
@@ -111,8 +113,33 @@ def _machines(root: Path, stack: ExitStack) -> tuple[Network, Device, Device]:
     return network, made[0], made[1]
 
 
+@contextmanager
+def relayed(root: Path) -> Iterator[tuple[Device, Device]]:
+    """A volume on two devices behind routers of their own, linked through a relay, which is a cloud of it."""
+    with ExitStack() as stack:
+        network = stack.enter_context(Network())
+        for name in ("relay", "one", "other"):
+            (root / name).mkdir(parents=True)
+        run_as = network.add("relay")
+        relay = stack.enter_context(Relay(root / "relay", network.address("relay"), run_as))
+        one, other = (
+            stack.enter_context(
+                Device(root / name, run_as=network.add_behind_nat(name), variables=_AS_INSTALLED)
+            )
+            for name in ("one", "other")
+        )
+        code = str(relay.add("home"))
+        one.create(3, f=1, k=1).mount()
+        one.run("cloud", "add", "--code", code)
+        pair(one, other, "other")
+        other.run("cloud", "login", "--code", code)
+        other.mount()
+        _wait(lambda: linked(one), 0.2)
+        yield one, other
+
+
 def linked(device: Device) -> bool:
-    """Whether a direct link to another device is up."""
+    """Whether a link to another device is up."""
     return any(one.get("linked") for one in device.status()["devices"])
 
 

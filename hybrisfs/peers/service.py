@@ -23,7 +23,7 @@ from hybrisfs.peers.link import Link
 from hybrisfs.peers.listener import Listener
 from hybrisfs.peers.network import NetworkWatch
 from hybrisfs.peers.relay_watch import RelayWatch
-from hybrisfs.peers.settings import Address, PeerCallbacks, PeerSettings, Place, Relay, format_place
+from hybrisfs.peers.settings import Address, PeerCallbacks, PeerSettings, Place, Relay, Through, format_place
 from hybrisfs.peers.tls import PeerIdentity, TlsIdentity
 from sync import Members
 
@@ -152,6 +152,9 @@ class PeerService:
         """Be reached, and reach the others, through these relays, in place of the earlier ones."""
         self._relays.configure(relays)
         self._call_through_relays()
+        for link in self._links.all():
+            if isinstance(link.place, Through) and link.place.relay not in relays:
+                link.abandon("its relay is used no more")
 
     def advanced(self) -> None:
         """The local log has grown: push to every linked device. Returns at once."""

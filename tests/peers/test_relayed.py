@@ -110,11 +110,15 @@ def test_a_relay_that_is_left_is_used_no_more(relay: Relay) -> None:
     a, b = two(relay)
     with running(a, b):
         a.wait_linked(b)
-        for device in (a, b):
-            device.service.set_relays([])
-        assert places(a) != []  # what is linked stays so
-        with running(Device(3, SLOW)):
-            assert {one.device_id for one in a.service.status()} == {b.id}
+        a.service.set_relays([])
+        a.wait_linked()
+        c = Device(3)
+        c.service.set_relays([relay])
+        with running(c):
+            b.wait_linked(c)  # which have found each other by it, as they would have found the first
+            assert places(a) == []
+            a.service.set_relays([relay])
+            a.wait_linked(b, c)
 
 
 def test_a_removed_device_gets_no_link_though_it_has_the_token(relay: Relay) -> None:

@@ -81,3 +81,29 @@ def test_a_relay_that_is_killed_loses_nothing_and_is_found_again(far: Far) -> No
         device.sync()
         assert device.fsck(clouds=True).returncode == 0
     assert far.relay.folder.joinpath("objects/home/heads").is_dir()
+
+
+def test_a_relay_that_lies_as_a_cloud_is_named_and_harms_nothing(tmp_path: Path) -> None:
+    with Relay(tmp_path, "127.0.0.1") as relay, Device(tmp_path) as device:
+        code = str(relay.add("home"))
+        device.create(2, f=0, k=1).mount()
+        device.run("cloud", "add", "--code", code)
+        device.run("volume", "redundancy", device.volume, "-f", "1", "-k", "1")
+        files = {f"file {number}": os.urandom(1 << 20) for number in range(12)}
+        for name, content in files.items():
+            (device.mountpoint / name).write_bytes(content)
+        device.sync()
+        packs = [path for path in (tmp_path / "objects/home/packs").rglob("*") if path.is_file()]
+        assert packs
+        for path in packs:
+            damaged = bytearray(path.read_bytes())
+            damaged[-1] ^= 1
+            path.write_bytes(damaged)
+        device.cache_drop()
+        for name, content in files.items():
+            assert (device.mountpoint / name).read_bytes() == content
+        scrubbed = device.attempt("scrub", device.volume)
+        assert scrubbed.returncode == 1
+        assert "home" in scrubbed.stdout + scrubbed.stderr
+        device.run("repair", device.volume)
+        device.run("scrub", device.volume)

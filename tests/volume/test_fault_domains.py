@@ -50,6 +50,8 @@ def test_one_host() -> None:
     assert groups("webdavs://me@cloud.example/a", "webdav://cloud.example:8080/b") == [
         "a and b are at one host"
     ]
+    relay = f"relay://nas:8017/home?pin={64 * '0'}"
+    assert groups(relay, "sftp://me@nas/a", "sftp://me@other/a") == ["a and b are at one host"]
 
 
 @pytest.mark.parametrize(
