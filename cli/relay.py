@@ -174,7 +174,8 @@ def remove(context: click.Context, space: str, with_objects: bool, yes: bool) ->
         shutil.rmtree(objects_of(folder, space), ignore_errors=True)
         click.echo(f"{shown(space)} and what it held are gone.")
     else:
-        click.echo(f"Nobody may use {shown(space)} any more. It keeps {objects_of(folder, space)}.")
+        kept = objects_of(folder, space)
+        click.echo(f"Nobody may use {shown(space)} any more. Its objects stay in {kept}.")
 
 
 def _address(text: str) -> Address:

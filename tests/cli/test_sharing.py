@@ -399,6 +399,11 @@ def test_who_let_a_device_in_is_listed(photos: FakeVolume, run: Run) -> None:
     assert "let in by desk" in run("device", "list").stdout
 
 
+def test_a_link_through_a_relay_is_shown_as_one(photos: FakeVolume, run: Run) -> None:
+    photos.others = [{"id": "ab" * 16, "name": "den", "linked": True, "relay": "nas:8017"}]
+    assert "linked through the relay nas:8017" in run("device", "list").stdout
+
+
 def test_whom_garbage_collection_waits_for_is_listed(photos: FakeVolume, run: Run) -> None:
     photos.others = [{"id": "ab" * 16, "name": "den", "unanswered_since": LAST_SEEN}]
     day = moment(LAST_SEEN).split()[0]

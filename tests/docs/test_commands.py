@@ -89,6 +89,7 @@ ELSEWHERE: Final = {
     "hybrisfs serve webdav": "serves until Ctrl-C: tests/serving",
     "hybrisfs serve sftp": "serves until Ctrl-C: tests/serving",
     "hybrisfs serve s3": "serves until Ctrl-C: tests/gateway",
+    "hybrisfs relay serve": "serves until Ctrl-C: tests/relay",
     "hybrisfs service": "needs a session of systemd: tests/system/test_fresh_debian.py",
 }
 """Commands that cannot run here, and why."""

@@ -65,6 +65,21 @@ def test_links(home: Home) -> None:
     assert VolumeConfig.load(home, "vol").links == CONFIG.links
 
 
+def test_a_relay_among_the_addresses(home: Home) -> None:
+    relay = f"relay://nas.example:8017/home?pin={64 * 'a'}"
+    edited = facts(home)
+    edited["links"] = {"port": 0, "addresses": ["nas.example:1", relay], "discover": True}
+    path_of(home).write_text(json.dumps(edited))
+    config = VolumeConfig.load(home, "vol")
+    assert (config.links.addresses, config.links.relays) == ((("nas.example", 1),), (relay,))
+    config.save(home)
+    assert json.loads(path_of(home).read_text()) == edited
+    edited["links"]["addresses"] = [relay[:-1]]
+    path_of(home).write_text(json.dumps(edited))
+    with pytest.raises(DamagedError, match="not the URL of a relay"):
+        VolumeConfig.load(home, "vol")
+
+
 @pytest.mark.parametrize(
     "links",
     [
