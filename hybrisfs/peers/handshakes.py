@@ -10,7 +10,7 @@ import contextlib
 import logging
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -52,6 +52,7 @@ class Handshakes:
         self._lock = threading.Lock()
         self._accepted: dict[Wire, tuple[str, threading.Thread]] = {}
         self._dialing: dict[socket.socket, Relay | None] = {}
+        self._relays: frozenset[Relay] = frozenset()
         self._closed = False
 
     def accept(self, connection: socket.socket, address: Address) -> None:
@@ -77,11 +78,12 @@ class Handshakes:
 
         self._accept(self._reach(relay.address, wait, relay), place, format_place(place))
 
-    def leave(self, relay: Relay) -> None:
-        """Wait at a relay no longer."""
+    def wait_at(self, relays: Collection[Relay]) -> None:
+        """Wait at these relays only: `await_call` at others ends."""
         with self._lock:
+            self._relays = frozenset(relays)
             for connection, waiting in self._dialing.items():
-                if waiting == relay:
+                if waiting is not None and waiting not in self._relays:
                     _shutdown(connection)
 
     def dial(self, place: Place) -> Meeting:
@@ -133,12 +135,12 @@ class Handshakes:
         *kind, where = choice
         connection = socket.socket(*kind)
         with self._lock:
-            if not self._closed:
+            if not self._closed and (waiting is None or waiting in self._relays):
                 self._dialing[connection] = waiting
         reached = None
         try:
             if connection not in self._dialing:
-                raise ChannelError("the volume is being closed")
+                raise ChannelError("the volume is being closed, or the relay is used no more")
             connection.settimeout(self._settings.connect_timeout)
             connection.connect(where)
             reached = then(SocketWire(connection))

@@ -58,7 +58,7 @@ class RelayWatch:
                 return
             for relay in [one for one in self._threads if one not in relays]:
                 del self._threads[relay]
-                self._handshakes.leave(relay)
+            self._handshakes.wait_at(relays)
             new = [one for one in relays if one not in self._threads]
             for relay in new:
                 thread = threading.Thread(target=self._run, args=(relay,), name="peers-relay", daemon=True)

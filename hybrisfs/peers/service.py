@@ -220,7 +220,10 @@ class PeerService:
     def met(self, meeting: Meeting) -> None:
         link = Link(meeting, self._callbacks, self._settings, self._ended, self._environment)
         with self._lock:
-            welcome = not self._closed and meeting.device_id in self._members
+            is_left = (
+                isinstance(meeting.place, Through) and meeting.place.relay not in self._relays.configured
+            )
+            welcome = not self._closed and not is_left and meeting.device_id in self._members
             closing = self._links.admit(link) if welcome else [link]
             if link not in closing:
                 if self._beacon is not None:

@@ -116,8 +116,8 @@ def test_a_malformed_url_is_refused(url: str) -> None:
 
 
 LISTINGS = [
-    b'{"objects": [["b", 1], ["a", 1]], "more": false}',
-    b'{"objects": [["a", 1], ["a", 1]], "more": false}',
+    b'{"objects": [["p2", 1], ["p1", 1]], "more": false}',
+    b'{"objects": [["p1", 1], ["p1", 1]], "more": false}',
     b'{"objects": [["z", 1]], "more": false}',
     b'{"objects": [["p1", 1], ["p2", 1], ["p3", 1]], "more": false}',
     b'{"objects": [], "more": true}',

@@ -8,6 +8,7 @@ import os
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -16,13 +17,27 @@ from typing import TypeAlias
 import pytest
 
 from backends.relay import RelayStore, pin_of, port_of
+from hybrisfs.environment import SYSTEM
+from hybrisfs.peers.handshakes import Handshakes
 from hybrisfs.peers.lines import LineRequest, RequestDecoder, Role, Said
+from hybrisfs.peers.relay_watch import RelayWatch
 from hybrisfs.peers.settings import PeerSettings, Relay, Through
 from hybrisfs.peers.tls import TlsIdentity
 from relay.files import Certificate, certificate
 from tests.backends import servers
 from tests.backends.servers import Server
-from tests.peers.support import LONG, QUICK, SECRET, Device, identity, knows, members, running, settings
+from tests.peers.support import (
+    LONG,
+    QUICK,
+    SECRET,
+    Device,
+    Local,
+    identity,
+    knows,
+    members,
+    running,
+    settings,
+)
 
 SLOW = settings(first_retry=1e6, last_retry=1e6)
 """Nothing is tried again by itself."""
@@ -142,6 +157,23 @@ def test_devices_of_other_volumes_do_not_meet(relay: Relay) -> None:
         with running(b):
             a.wait_linked(b)
         assert places(stranger) == []
+
+
+def test_it_is_told_when_a_relay_is_there(relay: Relay) -> None:
+    """Then all devices are called again; not each time that this one has been called."""
+    reached = threading.Semaphore(0)
+    handshakes = Handshakes(TlsIdentity(identity(1)), Local(1, 2), QUICK, SYSTEM)
+    watch = RelayWatch(handshakes, identity(1).device.device_id, QUICK, SYSTEM, reached.release)
+    b = Device(2)
+    with running(b):
+        watch.configure([relay])
+        assert reached.acquire(timeout=LONG)
+        b.service.set_relays([relay])
+        b.wait_linked()
+        watch.end()
+        handshakes.close(time.monotonic() + LONG)
+        watch.join(time.monotonic() + LONG)
+    assert not reached.acquire(blocking=False)
 
 
 # -- relays that lie ------------------------------------------------------------------------------------
