@@ -17,6 +17,7 @@ from hybrisfs.client import Client, answer_at_once, volume_names
 __all__ = [
     "Place",
     "SizeType",
+    "SpanType",
     "absolute",
     "complete_clouds",
     "complete_conflicts",
@@ -199,6 +200,18 @@ class SizeType(click.ParamType[int]):
         if found is None:
             self.fail(f"{str(value)[:80]!r} is not a size: write 500M or 40G", parameter, context)
         return int(float(found[1]) * 1000 ** " KMGT".index(found[2] or " "))
+
+
+class SpanType(click.ParamType[int]):
+    """A span of time, like 90s or 15m, in seconds."""
+
+    name = "span"
+
+    def convert(self, value: Any, parameter: click.Parameter | None, context: click.Context | None) -> int:
+        found = span(str(value))
+        if found is None:
+            self.fail(f"{str(value)[:80]!r} is not a span of time: write 90s or 15m", parameter, context)
+        return found
 
 
 make_option: Final[Callable[[_Function], _Function]] = click.option(

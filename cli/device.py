@@ -244,8 +244,9 @@ def _remarks(one: Device) -> Iterator[str]:
     """What there is to be said of a device."""
     if one.this:
         yield "this machine"
-    if one.relay:
-        yield f"linked through the relay {shown(one.relay)}"
+    if one.linked:
+        through = f" through the relay {shown(one.relay)}" if one.relay else ""
+        yield f"linked{through}" + (f" ({round(one.round_trip * 1000)} ms)" if one.round_trip else "")
     if one.reader:
         yield "only reads"
     if one.overstepped:

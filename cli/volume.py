@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from cli.arguments import SizeType, complete_volumes, make_option
+from cli.arguments import SizeType, SpanType, complete_volumes, make_option
 from cli.output import (
     columns,
     count,
@@ -45,6 +45,7 @@ from hybrisfs.client import Client
 
 _NOT_YET: Final = 3
 _LISTS: Final = ("no_fetch_programs", "link_addresses")
+_OPTIONS: Final = {"cache_bytes": "cache", "announce_seconds": "announce"}
 _SWITCHES: Final = ("notifications", "evict_liars", "discover")
 
 
@@ -208,6 +209,12 @@ Examples:
 @click.option(
     "--discover", type=click.Choice(["on", "off"]), help="Whether to look for them on the local network."
 )
+@click.option(
+    "--announce",
+    "announce_seconds",
+    type=SpanType(),
+    help="How often each machine says at least that it is there, on all machines: 10s to 15m.",
+)
 @json_option
 def set_(name: str, as_json: bool, **wanted: Any) -> None:
     """Show how the volume NAME behaves on this machine, or change that with the options.
@@ -219,6 +226,10 @@ def set_(name: str, as_json: bool, **wanted: Any) -> None:
     By default every version is kept for a day, that of each midnight for a week, of each Monday for a month,
     of each first of a month for a year. Spans are counted in h, d, w, m and y; beyond the room in bytes the
     oldest versions go sooner. Other machines of the volume go by their own rule.
+
+    With --announce 30s you know sooner that changes of a machine may be missing: when it has been silent for
+    two and a half minutes instead of 36. Each machine then puts a small object on the clouds, and asks for
+    those of the others, every 30 seconds, which some clouds charge for.
 
     Clouds, redundancy and limits have commands of their own: hybrisfs cloud, volume redundancy, limit.
     """
@@ -239,7 +250,7 @@ def _value(option: str, value: Any) -> Any:
 def _describe_settings(facts: VolumeSettings, chosen: Collection[str]) -> list[str]:
     """The settings that were *chosen*, or all."""
     rows = [
-        [f"--{'cache' if field == 'cache_bytes' else field.replace('_', '-')}", _shown_setting(field, value)]
+        [f"--{_OPTIONS.get(field, field).replace('_', '-')}", _shown_setting(field, value)]
         for field, value in message_of(facts).items()
         if field in (chosen or facts.__struct_fields__) and field not in ("name", "warnings")
     ]
@@ -249,6 +260,8 @@ def _describe_settings(facts: VolumeSettings, chosen: Collection[str]) -> list[s
 def _shown_setting(field: str, value: Any) -> str:
     if field == "cache_bytes":
         return size(value)
+    if field == "announce_seconds":
+        return f"{value}s"
     if isinstance(value, bool):
         return "on" if value else "off"
     return (", ".join(map(shown, value)) or "none") if isinstance(value, list) else str(value)

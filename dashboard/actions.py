@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from msgspec import Struct
 
 from hybrisfs.api.clouds import CloudAddRequest, CloudDrainRequest, CloudTestRequest
+from hybrisfs.api.copies import CopiesSetRequest
 from hybrisfs.api.decisions import (
     ConflictsKeepAllRequest,
     ConflictsKeepRequest,
@@ -71,6 +72,7 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "pin": Action(PinRequest, mounted_path=True),
     "unpin": Action(UnpinRequest, mounted_path=True),
     "evict": Action(EvictRequest, mounted_path=True),
+    "copies": Action(CopiesSetRequest, ("copies",), mounted_path=True),
     "revoke": Action(ShareRevokeRequest, ("which",)),
     "settings": Action(
         VolumeSetRequest, tuple(one for one in VolumeSetRequest.__struct_fields__ if one != "name")
@@ -119,7 +121,8 @@ def perform(name: str, volume: str | None, given: Mapping[str, Any]) -> Message:
     if volume is None:
         arguments: Message = dict(given)
     elif action.mounted_path:
-        arguments = {"paths": [_below_mount(volume, given.get("path"))]}
+        others = {one: given[one] for one in action.arguments if one in given}
+        arguments = {"paths": [_below_mount(volume, given.get("path"))], **others}
     else:
         arguments = {"name": volume, **given}
     return message_of(ask(action.request.read(arguments)))

@@ -144,7 +144,7 @@ def open_reading(local: LocalParts, packs: PackClouds, clouds: CloudHealth, link
     room = Evictor(fs, committer, signals, clouds)
     copies = Copies(fs)
     pinner = Pinner(fs, fetcher, room, copies, signals, committer)
-    return Reading(links, fetcher, room, copies, pinner, Residency(fs, clouds))
+    return Reading(links, fetcher, room, copies, pinner, Residency(fs, clouds, copies))
 
 
 class Checkpointing(Struct, frozen=True):

@@ -70,9 +70,9 @@ LONGEST_PAUSE: Final = 300.0
 _SHARE: Final = 10
 
 
-def poll_pause(quiet: float, shortest: float = SHORTEST_PAUSE) -> float:
+def poll_pause(quiet: float, shortest: float = SHORTEST_PAUSE, longest: float = LONGEST_PAUSE) -> float:
     """Seconds until the next round when nothing has happened for `quiet` seconds."""
-    return min(max(quiet / _SHARE, shortest), LONGEST_PAUSE)
+    return min(max(quiet / _SHARE, shortest), longest)
 
 
 class Pace:
@@ -80,6 +80,8 @@ class Pace:
     the shortest pause."""
 
     def __init__(self, now: float, shortest: float = SHORTEST_PAUSE) -> None:
+        self.longest = LONGEST_PAUSE
+        """The longest pause."""
         self._shortest = shortest
         self._active = now
         self._last: float | None = None
@@ -91,7 +93,7 @@ class Pace:
         if self._last is None:
             return self._active
         quiet = 0.0 if self._hurried else max(0.0, self._last - self._active)
-        return self._last + poll_pause(quiet, self._shortest)
+        return self._last + poll_pause(quiet, self._shortest, self.longest)
 
     def began(self, now: float) -> None:
         """A round begins."""
@@ -113,7 +115,8 @@ class Pace:
 ANNOUNCE_SECONDS: Final = 900.0
 """How often a device that has nothing to say overwrites its head all the same (Depot's T_announce).
 
-At the list prices of the dear clouds two devices that do so every ten minutes cost four cents a month."""
+At the list prices of the dear clouds two devices that do so every ten minutes cost four cents a month. A
+volume may ask for a shorter pause (`Follow.announce_every`)."""
 STALE_SECONDS: Final = 2 * ANNOUNCE_SECONDS + PROPAGATION_SECONDS
 """A device whose last head is older than that is suspected to have written something that is withheld."""
 _GRANT_PAUSE: Final = 60.0
@@ -188,6 +191,7 @@ class Follow:
         self._own = own
         self._clouds = tuple(clouds)
         self._quorum = f + 1
+        self._limits = limits
         self._stale = limits.stale
         self._members = Members(())
         self._followers: dict[bytes, _Follower] = {}
@@ -245,6 +249,13 @@ class Follow:
             follower.beacons.keep_clouds(self._clouds)
             follower.others = deque(one for one in follower.others if one in self._clouds)
         self.hurry()
+
+    def announce_every(self, seconds: float) -> None:
+        """Devices announce themselves at least so often, which is no less than the usual pause. They are
+        asked as often, and suspect when they miss two announcements, and what one takes to be seen."""
+        self._pace.longest = min(LONGEST_PAUSE, seconds)
+        propagation = PROPAGATION_SECONDS - LONGEST_PAUSE + self._pace.longest
+        self._stale = min(self._limits.stale, 2 * seconds + propagation)
 
     def active(self, at: float) -> None:
         """A program or a person changed something here at that time: others may answer."""

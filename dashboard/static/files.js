@@ -1,6 +1,7 @@
 // Folders, and where the content of each file is.
 
 import { about, ask } from "./api.js";
+import { copies, showCopies } from "./copies.js";
 import { earlier, showEarlier } from "./earlier.js";
 import { badge, button, empty, icon } from "./parts.js";
 import { pins, showPins } from "./pins.js";
@@ -37,6 +38,7 @@ export const files = {
       past(app, place),
       earlier(app, place),
       pins(app, place),
+      copies(app, place),
       shared(app, place),
     ];
   },
@@ -56,6 +58,7 @@ function unread(path) {
     past: null,
     earlier: null,
     pins: null,
+    copies: false,
     shared: null,
   };
 }
@@ -126,6 +129,7 @@ function crumbs(app, place) {
       { class: "buttons" },
       button("As it was", () => showEarlier(app, place)),
       button("Pinned", () => showPins(app, place)),
+      button("Copies", () => showCopies(app, place)),
       button("Removed files", () => showRemoved(app, place, place.path)),
       button("Shared by links", () => showShared(app, place)),
     ),

@@ -57,6 +57,11 @@ export const settings = {
             warn: "tell me, and open files",
             block: "have programs wait that open files",
           }),
+          number("announce_seconds", "Seconds between their announcements, on all machines", known.announce_seconds, {
+            min: 10,
+            max: 900,
+            help: "The fewer, the sooner you know that changes may be missing. Each one costs requests to the clouds.",
+          }),
           number("deletion_percent", "Deletions of more than so many percent wait for me", known.deletion_percent, {
             min: 0,
             max: 100,

@@ -113,7 +113,8 @@ class Started(MadeVolume):
 
 
 class VolumeSettings(Named):
-    """How a volume behaves on this device: entries of its `volume.json`, see `hybrisfs.settings.config`."""
+    """How a volume behaves on this device: entries of its `volume.json`, see `hybrisfs.settings.config`; and
+    on all devices, see `hybrisfs.volume.agreed`."""
 
     cache_bytes: int
     """The most that is kept on this device."""
@@ -146,6 +147,8 @@ class VolumeSettings(Named):
     """This device looks for others on the local network."""
     warnings: list[str]
     """What does not hold before the daemon is restarted, and what else is doubtful, in sentences."""
+    announce_seconds: int = 900
+    """How often each device of the volume says at least that it is there."""
 
 
 class Rebuilt(Record):
@@ -264,6 +267,7 @@ class VolumeSetRequest(Request[VolumeSettings]):
     link_port: int | None = None
     link_addresses: Texts | None = None
     discover: bool | None = None
+    announce_seconds: int | None = None
 
 
 class VolumeRebuildRequest(LongRequest[RebuiltVolume, Step]):

@@ -129,6 +129,15 @@ class SettingsControl(Protocol):
     def entries(self) -> VolumeSettings: ...
 
 
+class AgreedControl(Protocol):
+    """How a volume behaves on all its devices."""
+
+    @property
+    def announce_seconds(self) -> int: ...
+    def announce_every(self, seconds: int) -> None:
+        """Raises UsageError for too few or too many."""
+
+
 class VersionControl(Protocol):
     """What a volume was before. Paths are relative to its root; see `hybrisfs.volume.versions`."""
 
@@ -334,6 +343,8 @@ class OpenVolume(Protocol):
     def content(self) -> ContentControl: ...
     @property
     def copies(self) -> CopiesControl: ...
+    @property
+    def agreed(self) -> AgreedControl: ...
     @property
     def labels(self) -> LabelControl: ...
     @property

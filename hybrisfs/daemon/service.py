@@ -238,13 +238,18 @@ class Daemon:
         return Volumes([extended(ListedVolume, one, mountpoint=mounts[one.name]) for one in configs])
 
     def _volume_set(self, asked: VolumeSetRequest) -> VolumeSettings:
-        settings = self._slots.get(asked.name).open().settings
+        volume = self._slots.get(asked.name).open()
+        settings, agreed = volume.settings, volume.agreed
         wanted = {_IN_FILE.get(one, one): value for one, value in asked.arguments.items() if one != "name"}
+        if (seconds := wanted.pop("announce_seconds", None)) is not None:
+            agreed.announce_every(seconds)
         if wanted.get("no_fetch_programs") == ["default"]:
             wanted["no_fetch_programs"] = DEFAULT_NO_FETCH_PROGRAMS
         if wanted:
             settings.edit(wanted)
-        return settings.entries()
+        facts = settings.entries()
+        facts.announce_seconds = agreed.announce_seconds
+        return facts
 
     def _mount(self, asked: MountRequest) -> Mounted:
         slot = self._slots.get(asked.name)

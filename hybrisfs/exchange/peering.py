@@ -65,6 +65,7 @@ class Peering:
         self._relays = relays
         self._lock = threading.Lock()
         self._service: PeerService | None = None
+        self._linked: set[bytes] = set()
         self._closed = False
         self.alarm: str | None = None
 
@@ -173,6 +174,9 @@ class Peering:
 
     def _links_changed(self) -> None:
         linked = self._links.linked()
+        before, self._linked = self._linked, linked
+        if before - linked:  # what it has not sent any more comes through the clouds
+            self._following.look_now()
         self._signals.brisk = bool(linked)
         self._signals.awaited = len(self._sharing.current_members()) > len(linked) + 1
 

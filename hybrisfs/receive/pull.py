@@ -86,6 +86,9 @@ class FollowedLog(Protocol):
     def vector(self) -> VersionVector:
         """Of the log."""
 
+    def announce_seconds(self) -> float:
+        """How often the devices announce themselves at least."""
+
 
 class GrantSource(Protocol):
     """Brings the keys of others to this device."""
@@ -313,6 +316,7 @@ class _Pull:
             follow.set_clouds(self._engine.followed, self._engine.f)
             self._members = puller._log.followed()
             follow.set_members(self._members, self._monotonic())
+            follow.announce_every(puller._log.announce_seconds())
             follow.active(puller._signals.last_change)
             self._take_requests()
             self._queue.extend(follow.due(self._monotonic(), self._time_ns()))

@@ -16,6 +16,9 @@ has the label while any of the latest values is 1.
 The label ``copies=N`` (N from 1 to 32) asks for something: that the node, with all that is below, is on at
 least so many devices (`hybrisfs.read.copies`). Of several of these the greatest counts.
 
+On the root, ``announce=SECONDS`` (10 to 900) asks all devices to announce themselves at least so often
+(`sync.follow`). Of several of these the least counts; without one it is 900.
+
 As text, and in the extended attribute `user.hybrisfs.labels`, the labels of a node are joined by commas, in
 the order of their bytes, and no more than the first 64.
 """
@@ -29,13 +32,17 @@ from typing import Final
 
 from hybrisfs.kinds import LABEL
 from sync.codec import DecodeError
+from sync.follow import ANNOUNCE_SECONDS
 
 __all__ = [
     "ADDED",
     "LABEL_BYTES",
+    "LEAST_ANNOUNCE",
     "MOST_COPIES",
     "MOST_LABELS",
     "TAKEN_AWAY",
+    "announce_asked",
+    "announce_label",
     "as_text",
     "check_label",
     "copies_asked",
@@ -53,8 +60,11 @@ MOST_LABELS: Final = 64
 ADDED: Final = b"\1"
 TAKEN_AWAY: Final = b"\0"
 MOST_COPIES: Final = 32
+LEAST_ANNOUNCE: Final = 10
+"""The fewest seconds between two announcements for which a label can ask."""
 _SEPARATOR: Final = ","
 _COPIES: Final = re.compile(r"copies=([1-9][0-9]?)")
+_ANNOUNCE: Final = re.compile(r"announce=([1-9][0-9]{1,2})")
 # By code points, not by what some version of Unicode calls printable: all devices have to decide alike.
 _UNFIT: Final = re.compile(r"[\x00-\x1f\x7f-\x9f,]|^ | $")
 
@@ -106,6 +116,18 @@ def copies_asked(words: Iterable[str]) -> int:
     found = (_COPIES.fullmatch(word) for word in words)
     numbers = (int(one[1]) for one in found if one is not None)
     return max((number for number in numbers if number <= MOST_COPIES), default=0)
+
+
+def announce_label(seconds: int) -> str:
+    """The label of the root that asks devices to announce themselves so often."""
+    return f"announce={seconds}"
+
+
+def announce_asked(words: Iterable[str]) -> int | None:
+    """For how many seconds between announcements labels of the root ask; None when for none."""
+    found = (_ANNOUNCE.fullmatch(word) for word in words)
+    numbers = (int(one[1]) for one in found if one is not None)
+    return min((one for one in numbers if LEAST_ANNOUNCE <= one <= ANNOUNCE_SECONDS), default=None)
 
 
 def as_text(words: Iterable[str]) -> bytes:

@@ -202,6 +202,11 @@ class Sharing:
         with self._fs.state.transaction() as tx:
             return has_update(tx, device, start)
 
+    def announce_seconds(self) -> float:
+        """How often the devices of this volume announce themselves at least."""
+        with self._fs.state.transaction() as tx:
+            return self._fs.labels.announce_seconds(tx)
+
     def vector(self) -> VersionVector:
         with self._fs.state.transaction() as tx:
             return tx.updates.state.vector

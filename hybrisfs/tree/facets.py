@@ -18,6 +18,8 @@ from hybrisfs.registers.labels import (
     ADDED,
     MOST_LABELS,
     TAKEN_AWAY,
+    announce_asked,
+    announce_label,
     as_text,
     copies_asked,
     copies_label,
@@ -25,9 +27,11 @@ from hybrisfs.registers.labels import (
     label_key,
     word_of,
 )
+from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.changes import Changes
 from hybrisfs.tree.inodes import Inode, InodeTable, Intent
+from sync.follow import ANNOUNCE_SECONDS
 
 __all__ = ["LABELS_XATTR", "Facets", "Labels"]
 
@@ -147,6 +151,17 @@ class Labels:
         asking = [word for word in self.of(tx, inode) if copies_asked([word])]
         added = [copies_label(copies)] if copies else []
         self._change(tx, inode, added, [word for word in asking if word not in added])
+
+    def announce_seconds(self, tx: Transaction) -> float:
+        """How often devices of this volume announce themselves at least, in seconds."""
+        asked = announce_asked(self._of_node(tx, ROOT_ID))
+        return ANNOUNCE_SECONDS if asked is None else float(asked)
+
+    def ask_for_announcements(self, tx: Transaction, root: Inode, seconds: int) -> None:
+        """Let a label of the root ask for that, and no other label for another pause."""
+        asking = [word for word in self.of(tx, root) if announce_asked([word]) is not None]
+        added = [announce_label(seconds)] if seconds != ANNOUNCE_SECONDS else []
+        self._change(tx, root, added, [word for word in asking if word not in added])
 
     # -- all of them -----------------------------------------------------------------------------
 

@@ -11,10 +11,13 @@ uploading   something of it is not on the clouds, but waits for its turn or is o
 cloud-only  all of it is on the clouds, and some of its bytes are not on this device: reading fetches them;
 durable     all of it is on f+k clouds and on this device.
 
-The first that holds is the one shown. `user.hybrisfs.pinned`, of files and folders: `yes`, `inherited` (a
-folder above it is pinned) or `no`.
+The first that holds is the one shown. `user.hybrisfs.where`, of regular files, says where its content is:
+`3 clouds, laptop, desktop`, or `no cloud yet, laptop`. Of other devices those are named that state that they
+keep it.
 
-Both are computed when asked for. They are not listed, so that no copying program carries them along, and
+`user.hybrisfs.pinned`, of files and folders: `yes`, `inherited` (a folder above it is pinned) or `no`.
+
+They are computed when asked for. They are not listed, so that no copying program carries them along, and
 cannot be set or removed.
 """
 
@@ -27,6 +30,7 @@ from typing import Final, Protocol
 
 from hybrisfs.errors import failure
 from hybrisfs.registers.tree import pack_key
+from hybrisfs.shown import shown
 from hybrisfs.state.file_chunks import packs_of_file, whereabouts
 from hybrisfs.state.shown_nodes import is_in_conflict
 from hybrisfs.state.state import Transaction
@@ -40,10 +44,21 @@ from hybrisfs.state.unplaced import (
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 
-__all__ = ["PINNED_XATTR", "STATE_XATTR", "CloudHealth", "Residency", "State", "Unplaced"]
+__all__ = [
+    "PINNED_XATTR",
+    "STATE_XATTR",
+    "WHERE_XATTR",
+    "CloudHealth",
+    "OtherKeepers",
+    "Residency",
+    "State",
+    "Unplaced",
+]
 
 STATE_XATTR: Final = b"user.hybrisfs.state"
 PINNED_XATTR: Final = b"user.hybrisfs.pinned"
+WHERE_XATTR: Final = b"user.hybrisfs.where"
+_OURS: Final = (STATE_XATTR, PINNED_XATTR, WHERE_XATTR)
 
 
 class State(Enum):
@@ -63,13 +78,24 @@ class CloudHealth(Protocol):
     def can_upload(self) -> bool:
         """Whether enough clouds are well for anything to leave this device."""
 
+    def copies(self) -> int:
+        """On how many clouds files are that have no content of their own."""
+
+
+class OtherKeepers(Protocol):
+    """The other devices, by what they state to keep."""
+
+    def holders(self, tx: Transaction, ino: int, parent: int, /) -> list[bytes]:
+        """Those that have all of a file, which stands in the folder *parent*."""
+
 
 class Residency:
     """Tells where content is, under the volume's lock."""
 
-    def __init__(self, fs: FileSystem, clouds: CloudHealth) -> None:
+    def __init__(self, fs: FileSystem, clouds: CloudHealth, others: OtherKeepers) -> None:
         self._fs = fs
         self._clouds = clouds
+        self._others = others
 
     def attribute(self, tx: Transaction, inode: Inode, name: bytes) -> bytes | None:
         """The value of an extended attribute of ours; None when *name* is none of them.
@@ -82,13 +108,33 @@ class Residency:
             return State.IGNORED.value.encode()
         if name == PINNED_XATTR and (inode.is_file or inode.is_directory):
             return self._fs.pins.standing(tx, inode).value.encode()
-        if name in (STATE_XATTR, PINNED_XATTR):
+        if name == WHERE_XATTR and inode.is_file and not inode.orphan:
+            return self._described(tx, inode).encode()
+        if name in _OURS:
             raise failure(errno.ENODATA)
         return None
 
+    def _described(self, tx: Transaction, inode: Inode) -> str:
+        clouds, devices = self.places(tx, inode)
+        words = f"{clouds} cloud{'' if clouds == 1 else 's'}" if clouds else "no cloud yet"
+        return ", ".join([words, *(shown(tx.members.name_of(device)) for device in devices)])
+
+    def places(self, tx: Transaction, inode: Inode) -> tuple[int, list[bytes]]:
+        """On how many clouds the content of a regular file is, 0 while not all of it is on any; and the
+        devices that have all of it, this one first if it has."""
+        self._fs.flush(tx)
+        here = whereabouts(tx, inode.ino)
+        is_new = here.pending or here.elsewhere or tx.extents.is_staged(inode.ino)
+        packs = [tx.packs.placement(pack) for pack in packs_of_file(tx, inode.ino)]
+        clouds = min((len({*placement}) for placement in packs), default=self._clouds.copies())
+        lacks = here.absent or self._fs.received.unlisted(tx, inode) is not None
+        [parent, *_] = tx.places.parents_of(inode.ino)
+        devices = [] if lacks else [tx.updates.device]
+        return 0 if is_new else clouds, devices + self._others.holders(tx, inode.ino, parent)
+
     def refuse_change(self, name: bytes) -> None:
         """Raises OSError (EPERM) when *name* is one of ours."""
-        if name in (STATE_XATTR, PINNED_XATTR):
+        if name in _OURS:
             raise failure(errno.EPERM)
 
     def state(self, tx: Transaction, inode: Inode) -> State:

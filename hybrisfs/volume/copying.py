@@ -10,16 +10,15 @@ from typing import Final
 from hybrisfs.api import copies as api
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.merge.signing import is_limited, only_reads
-from hybrisfs.parts import Clouds
 from hybrisfs.read.copies import MOST_FOLDERS, Copies
 from hybrisfs.shown import shown
 from hybrisfs.stages import Signals
-from hybrisfs.state.file_chunks import packs_of_file, whereabouts
 from hybrisfs.state.shown_nodes import shown_path
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
+from hybrisfs.tree.residency import Residency
 from hybrisfs.volume.mounting import Mounting
 
 __all__ = ["Copying"]
@@ -41,14 +40,14 @@ class Copying:
         copies: Copies,
         signals: Signals,
         mounting: Mounting,
-        clouds: Clouds,
+        residency: Residency,
     ) -> None:
         self._fs = fs
         self._committer = committer
         self._copies = copies
         self._signals = signals
         self._mounting = mounting
-        self._clouds = clouds
+        self._residency = residency
 
     def ask(self, path: PurePath, copies: int) -> None:
         """Have a file or folder kept on at least so many devices; 0: on those that use it."""
@@ -96,15 +95,7 @@ class Copying:
             inode = self._locate(tx, path)
             if not inode.is_file:
                 raise UsageError(f"{self._shown(path)} is not a file", "", "Name the files in it.")
-            self._fs.flush(tx)
-            here = whereabouts(tx, inode.ino)
-            is_new = here.pending or here.elsewhere or tx.extents.is_staged(inode.ino)
-            placements = [{*tx.packs.placement(pack)} for pack in packs_of_file(tx, inode.ino)]
-            clouds = 0 if is_new else min(map(len, placements), default=self._clouds.copies())
-            lacks = here.absent or self._fs.received.unlisted(tx, inode) is not None
-            [parent, *_] = tx.places.parents_of(inode.ino)
-            devices = [] if lacks else [tx.updates.device]
-            devices += self._copies.holders(tx, inode.ino, parent)
+            clouds, devices = self._residency.places(tx, inode)
             return api.FileCopies(clouds, [tx.members.name_of(device) for device in devices])
 
     def warnings(self) -> list[str]:

@@ -92,7 +92,7 @@ class Opened:
         self._fsck, self.mirrors = control.fsck, control.mirrors
         self.content, self.labels, self.browsing = control.content, control.labels, control.browsing
         self.copies, self._kept_copies = control.copies, reading.copies
-        self.ignoring = control.ignoring
+        self.ignoring, self.agreed = control.ignoring, control.agreed
         self.conflict_table, self.merging = control.conflicts, control.merging
         self.parcels, self._examiner = control.parcels, control.examiner
         self.settings.changed.listen(self._adopt)

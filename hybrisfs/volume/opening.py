@@ -63,6 +63,7 @@ from hybrisfs.state.journal import Journal
 from hybrisfs.stores.own_places import MARKER_NAME, OwnPlaces, marker
 from hybrisfs.verify.fsck import Fsck
 from hybrisfs.versions.thinning import Thinner
+from hybrisfs.volume.agreed import Agreed
 from hybrisfs.volume.copying import Copying
 from hybrisfs.volume.decisions import Conflicts, Unreadable
 from hybrisfs.volume.examiner import Examiner
@@ -257,6 +258,7 @@ class Control(Struct, frozen=True):
     copies: Copying
     labels: Labelling
     ignoring: Ignoring
+    agreed: Agreed
     browsing: Browsing
     conflicts: Conflicts
     merging: Merging
@@ -285,9 +287,10 @@ def open_control(
         Fsck(writing, maintenance, upkeep.collector, cloud_set),
         Mirrors(ground, reading, mounting),
         Pinning(fs, committer, reading.pinner, reading.room, ground.signals, mounting),
-        Copying(fs, committer, reading.copies, ground.signals, mounting, clouds),
+        Copying(fs, committer, reading.copies, ground.signals, mounting, reading.residency),
         Labelling(fs, committer, mounting),
         Ignoring(ground),
+        Agreed(fs, committer),
         browsing,
         conflicts,
         Merging(fs, conflicts, reading.fetcher, writing.uploads.wait_signed, reading.room.wait_for_room),

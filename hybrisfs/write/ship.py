@@ -43,7 +43,6 @@ from sync import (
     segment_name,
 )
 from sync.beacons import EarlierHeads
-from sync.follow import ANNOUNCE_SECONDS
 from sync.segment import if_followed
 
 __all__ = ["HeadSource", "LogClouds", "ShipLimits", "Shipper"]
@@ -235,7 +234,9 @@ class Shipper:
     def _announce(self) -> None:
         """Say now and then that this device is alive, though it has nothing to say (Depot 5.3)."""
         now = self._monotonic()
-        due = self._again or now - self._head_at >= ANNOUNCE_SECONDS
+        with self._fs.state.transaction() as tx:
+            every = self._fs.labels.announce_seconds(tx)
+        due = self._again or now - self._head_at >= every
         if not due and self._signals.awaited and now - self._said_at >= self.limits.state_seconds:
             with self._fs.state.transaction() as tx:
                 due = self._says(tx).is_news(self._put)
@@ -291,7 +292,8 @@ class Shipper:
         """Let devices that are linked directly know where this one stands."""
         with self._fs.state.transaction() as tx:
             said = self._says(tx)
-        if not said.is_news(self._told) and self._monotonic() - self._told_at < self.limits.tell_seconds:
+            every = min(self.limits.tell_seconds, self._fs.labels.announce_seconds(tx))
+        if not said.is_news(self._told) and self._monotonic() - self._told_at < every:
             return
         self._told_at, self._told = self._monotonic(), said
         with self._fs.state.transaction() as tx:

@@ -72,6 +72,13 @@ def test_volume_create_and_list(served: Daemon, volumes: FakeVolumes, run: Run) 
     assert [volume["name"] for volume in listed["volumes"]] == ["new", "photos"]
 
 
+def test_how_often_machines_announce_themselves(photos: FakeVolume, run: Run) -> None:
+    assert "--announce           900s" in run("volume", "set", "photos").stdout
+    assert run("volume", "set", "photos", "--announce", "2m").stdout == "photos:\n  --announce  120s\n"
+    assert photos.agreed.announce_seconds == 120
+    assert run("volume", "set", "photos", "--announce", "often").exit_code == 2
+
+
 def test_volume_set(photos: FakeVolume, run: Run) -> None:
     said = run("volume", "set", "photos", "--stale-reads", "block", "--notifications", "off").stdout
     assert said == "photos:\n  --stale-reads    block\n  --notifications  off\n"

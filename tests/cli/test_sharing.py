@@ -260,7 +260,7 @@ def test_the_devices_are_listed(run: Run) -> None:
     assert [line.split() for line in done.stdout.splitlines()] == [
         ["NAME", "ID", "LAST", "SEEN", "BEHIND"],
         ["desk", "00000000", "now", "-", "this", "machine"],
-        ["laptop", "abababab", "now", "0"],
+        ["laptop", "abababab", "now", "0", "linked"],
         ["den", "cdcdcdcd", *moment(LAST_SEEN).split(), "7", "changes", "may", "be", "missing"],
         ["old", "efefefef", "never", "-", "forked"],
         ["$'\\eodd'", "12121212", "never", "-"],

@@ -189,6 +189,16 @@ class FakeSettings:
 
 
 @dataclass
+class FakeAgreed:
+    """Remembers what is to hold on all devices."""
+
+    announce_seconds: int = 900
+
+    def announce_every(self, seconds: int) -> None:
+        self.announce_seconds = seconds
+
+
+@dataclass
 class FakeVolume:
     """Does what it is told; tests set its attributes."""
 
@@ -213,6 +223,7 @@ class FakeVolume:
     parcels: FakeParcels = field(default_factory=FakeParcels)
     content: FakeContent = field(default_factory=FakeContent)
     copies: FakeCopies = field(default_factory=FakeCopies)
+    agreed: FakeAgreed = field(default_factory=FakeAgreed)
     labels: FakeLabels = field(default_factory=FakeLabels)
     ignoring: FakeIgnoring = field(default_factory=FakeIgnoring)
     maintenance: FakeMaintenance = field(default_factory=FakeMaintenance)

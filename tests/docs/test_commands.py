@@ -54,6 +54,7 @@ INSTEAD: Final = {
     "--at 2h": "--at $(date --date '1 minute' +%FT%H:%M)",
     "--at 3d": "--at $(date --date '1 minute' +%FT%H:%M)",
     "getfattr -n user.hybrisfs.state FILE": "getfattr -n user.hybrisfs.state ~/HybrisFS/notes.txt",
+    "getfattr -n user.hybrisfs.where FILE": "getfattr -n user.hybrisfs.where ~/HybrisFS/notes.txt",
     "getfattr -n user.hybrisfs.labels FILE": "getfattr -n user.hybrisfs.labels ~/HybrisFS/notes.txt",
     "file:///mnt/": "file://$HOME/mnt/",
     "sftp://me@box.example/folder": "file://$HOME/mnt/box/folder",
@@ -108,6 +109,7 @@ def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
         "XDG_RUNTIME_DIR": str(tmp_path),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "LANG": "C.UTF-8",
+        **{name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ},
     }
 
     def shell(script: str) -> str:

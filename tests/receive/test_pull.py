@@ -20,7 +20,7 @@ from hybrisfs.stages import Signals, Stage, Wake
 from hybrisfs.state.database import Database
 from sync import DeviceKey, Members, VersionVector, head_name
 from sync.beacons import Sighting
-from sync.follow import SHORTEST_PAUSE, FollowLimits
+from sync.follow import ANNOUNCE_SECONDS, SHORTEST_PAUSE, FollowLimits
 from sync.update import SignedUpdate, decode_signed
 from tests.adversary import READS, Fault, FaultyStore
 from tests.dispersal.fakes import CALM, HASTY, SEALER, TABLES
@@ -116,6 +116,9 @@ class Here:
 
     def followed(self) -> Members:
         return self.members
+
+    def announce_seconds(self) -> float:
+        return ANNOUNCE_SECONDS
 
     def vector(self) -> VersionVector:
         return self.device.state.vector

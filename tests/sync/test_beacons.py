@@ -193,6 +193,29 @@ def suspects(watcher: Watcher) -> set[bytes]:
     return {one.device for one in watcher.follow.staleness(watcher.now, watcher.time_ns) if one.suspect}
 
 
+def test_who_announces_itself_more_often_is_asked_more_often_and_suspect_sooner() -> None:
+    clouds = shelves()
+    a = Publisher(A)
+    publish(a, clouds, 0.0)
+    watcher = Watcher(OWN, clouds, 1)
+    watcher.follow.set_members(Members([A.public, OWN.public]), 0.0)
+    watcher.follow.announce_every(30.0)
+    watcher.run(2 * 30.0 + 90.0 - 1)
+    assert not suspects(watcher)
+    watcher.run(2)
+    assert suspects(watcher) == {a.id}
+    announce(a, clouds, watcher.now)
+    watcher.run(7200.0)
+    announce(a, clouds, watcher.now)
+    watcher.run(30.0)
+    assert not suspects(watcher)
+    watcher.follow.announce_every(900.0)
+    watcher.run(STALE_SECONDS - 31)
+    assert not suspects(watcher)
+    watcher.run(2)
+    assert suspects(watcher) == {a.id}
+
+
 def test_a_device_that_falls_silent_is_suspect_until_it_is_heard_again() -> None:
     clouds = shelves()
     a = Publisher(A)

@@ -351,33 +351,6 @@ def test_settings_are_changed_by_a_form(opened: Opened, machines: Pair) -> None:
     assert opened.complaints == []
 
 
-def test_copies_are_shown_and_what_the_machine_keeps_is_set(opened: Opened, machines: Pair) -> None:
-    page, photos = opened.page, str(machines.here.mountpoint / "Photos")
-    machines.here.run("copies", "set", photos, "2")
-    show(page, "overview")
-    card = page.get_by_role("region", name="Files", exact=True)
-    expect(card.get_by_text("Copies of Photos")).to_be_visible(timeout=PATIENCE)
-    expect(card.get_by_text("of 2")).to_be_visible(timeout=PATIENCE)
-    show(page, "settings")
-    choice = page.get_by_label("Keep on this machine, beside what is used on it")
-
-    def keep(what: str) -> None:
-        choice.select_option(what)
-        page.get_by_role("region", name="Room on this machine").get_by_role("button", name="Save").click()
-
-        def now() -> str:
-            return str(
-                json.loads(machines.here.run("volume", "set", machines.here.volume, "--json"))["hoard"]
-            )
-
-        until(lambda: now() == what, "the setting to be kept")
-
-    keep("all")
-    keep("asked")
-    machines.here.run("copies", "remove", photos)
-    assert opened.complaints == []
-
-
 def test_a_cloud_that_goes_away_is_named(opened: Opened, machines: Pair) -> None:
     page = opened.page
     cloud = machines.here.clouds[1]

@@ -38,6 +38,20 @@ def test_everybody_is_linked_with_everybody(group: Group) -> None:
     until(partial(_linked, group.devices), "all devices to be linked", 20)
 
 
+def test_a_link_through_which_nothing_comes_is_noticed_within_two_minutes(group: Group) -> None:
+    """Carol's packets get lost; nobody closes a connection, and no cable is out."""
+    a, b, c = group.devices
+    until(partial(_linked, group.devices), "all devices to be linked", 20)
+    assert a.run("device", "list").count("linked") == 2
+    group.network.swallow("c")
+    until(lambda: a.run("device", "list").count("linked") == 1, "Alice to notice it", 120)
+    until(lambda: "linked" not in c.run("device", "list"), "Carol to notice it", 120)
+    (c.mountpoint / "through").write_text("the clouds")
+    same_trees((a, b, c))
+    group.network.deliver("c")
+    until(partial(_linked, group.devices), "all devices to be linked again", 120)
+
+
 def test_an_address_in_the_configuration_is_enough(make_device: MakeDevice) -> None:
     """Nothing is announced, and only Bob is told where Alice listens."""
     alice, bob = make_device("alice"), make_device("bob")

@@ -154,6 +154,9 @@ class FakeClouds:
     def can_upload(self) -> bool:
         return not self.down
 
+    def copies(self) -> int:
+        return 1
+
     def find_shares(self, pack: bytes, n: int) -> tuple[int, ...]:
         """The clouds that have the shares of a pack of *n*; none when it is not there."""
         return tuple(range(n)) if pack in self.packs and not self.down else ()

@@ -17,6 +17,7 @@ from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.read.copies import CopiesLimits
 from hybrisfs.registers.labels import MOST_COPIES
 from hybrisfs.state.schema import ROOT_INO
+from hybrisfs.tree.residency import WHERE_XATTR
 from hybrisfs.write.ship import ShipLimits
 from tests.volume.device import PATIENCE, Device, Second
 
@@ -162,5 +163,21 @@ def test_where_a_file_is(devices: list[Device]) -> None:
     [name] = [one.name for one in first.volume.devices() if one.this]
     clouds = first.volume.config.f + first.volume.config.k
     assert first.volume.copies.of(PurePath("empty")) == FileCopies(clouds, [name])
+    assert where(first, b"full") == f"{clouds} clouds, {name}"
     first.volume.drop_cache()
     assert first.volume.copies.of(PurePath("full")) == FileCopies(clouds, [])
+    assert where(first, b"full") == f"{clouds} clouds"
+    first.volume.transfers.pause(None)
+    first.write("new", b"content")
+    assert where(first, b"new") == f"no cloud yet, {name}"
+
+
+def where(device: Device, name: bytes) -> str:
+    """What programs read of it."""
+    fs = device.volume.fs
+    with fs.state.transaction() as tx:
+        inode = fs.lookup(tx, ROOT_INO, name)
+        assert inode is not None
+        value = device.volume.residency.attribute(tx, inode, WHERE_XATTR)
+    assert value is not None
+    return value.decode()
