@@ -46,7 +46,7 @@ from hybrisfs.client import Client
 _NOT_YET: Final = 3
 _LISTS: Final = ("no_fetch_programs", "link_addresses")
 _OPTIONS: Final = {"cache_bytes": "cache", "announce_seconds": "announce"}
-_SWITCHES: Final = ("notifications", "evict_liars", "discover")
+_SWITCHES: Final = ("notifications", "evict_liars", "discover", "merge_texts")
 
 
 @click.group()
@@ -214,6 +214,11 @@ Examples:
     "announce_seconds",
     type=SpanType(),
     help="How often each machine says at least that it is there, on all machines: 10s to 15m.",
+)
+@click.option(
+    "--merge-texts",
+    type=click.Choice(["on", "off"]),
+    help="Whether texts that were changed in different places are merged unasked, on all machines.",
 )
 @json_option
 def set_(name: str, as_json: bool, **wanted: Any) -> None:

@@ -53,6 +53,7 @@ export const settings = {
           }),
         ]),
         group(app, "Other machines", [
+          check("merge_texts", "Merge texts that were changed in different places, on all machines", known.merge_texts),
           choice("stale_reads", "While one is silent, so that changes may be missing", known.stale_reads, {
             warn: "tell me, and open files",
             block: "have programs wait that open files",

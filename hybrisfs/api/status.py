@@ -28,6 +28,7 @@ __all__ = [
     "EventsRequest",
     "LogStatus",
     "MachinesOnly",
+    "MergedFile",
     "MissingMount",
     "Owing",
     "PanelFile",
@@ -120,6 +121,14 @@ class Cache(Record):
     """The most bytes that it may be."""
 
 
+class MergedFile(Record):
+    """A file whose versions were merged unasked."""
+
+    path: str
+    at: float
+    """When, in seconds since the epoch."""
+
+
 class MissingMount(Record):
     """A volume that should be mounted and is not."""
 
@@ -183,6 +192,8 @@ class VolumeStatus(Record, kw_only=True):
     last_error: str | None
     missing_mount: MissingMount | None = None
     """None when it is mounted, or need not be."""
+    merged: list[MergedFile] = msgspec.field(default_factory=list)
+    """Those that this device has merged since the daemon's start, at most the last 100."""
 
 
 class UnusableVolume(Record, kw_only=True):

@@ -149,6 +149,8 @@ class VolumeSettings(Named):
     """What does not hold before the daemon is restarted, and what else is doubtful, in sentences."""
     announce_seconds: int = 900
     """How often each device of the volume says at least that it is there."""
+    merge_texts: bool = True
+    """Devices of the volume merge texts unasked that were changed in different places."""
 
 
 class Rebuilt(Record):
@@ -268,6 +270,7 @@ class VolumeSetRequest(Request[VolumeSettings]):
     link_addresses: Texts | None = None
     discover: bool | None = None
     announce_seconds: int | None = None
+    merge_texts: bool | None = None
 
 
 class VolumeRebuildRequest(LongRequest[RebuiltVolume, Step]):

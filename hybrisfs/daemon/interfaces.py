@@ -137,6 +137,10 @@ class AgreedControl(Protocol):
     def announce_every(self, seconds: int) -> None:
         """Raises UsageError for too few or too many."""
 
+    @property
+    def merge_texts(self) -> bool: ...
+    def set_merge_texts(self, wanted: bool) -> None: ...
+
 
 class VersionControl(Protocol):
     """What a volume was before. Paths are relative to its root; see `hybrisfs.volume.versions`."""

@@ -243,12 +243,14 @@ class Daemon:
         wanted = {_IN_FILE.get(one, one): value for one, value in asked.arguments.items() if one != "name"}
         if (seconds := wanted.pop("announce_seconds", None)) is not None:
             agreed.announce_every(seconds)
+        if (merge := wanted.pop("merge_texts", None)) is not None:
+            agreed.set_merge_texts(merge)
         if wanted.get("no_fetch_programs") == ["default"]:
             wanted["no_fetch_programs"] = DEFAULT_NO_FETCH_PROGRAMS
         if wanted:
             settings.edit(wanted)
         facts = settings.entries()
-        facts.announce_seconds = agreed.announce_seconds
+        facts.announce_seconds, facts.merge_texts = agreed.announce_seconds, agreed.merge_texts
         return facts
 
     def _mount(self, asked: MountRequest) -> Mounted:

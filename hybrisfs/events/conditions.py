@@ -148,6 +148,7 @@ class Observer(Struct):
     _pending_since: float | None = None
     _conflicts: int = 0
     _rules: Mapping[str, str | None] | None = None
+    _merged: frozenset[tuple[str, float]] = frozenset()
 
     def remember(self, events: Iterable[Event]) -> None:
         """Take trouble that was going on when the last daemon ended for known; *events* in their order."""
@@ -164,6 +165,7 @@ class Observer(Struct):
             *self._more_conflicts(facts),
             *self._members(facts),
             *self._ignore_rules(facts),
+            *self._merges(facts),
             *self._safe(facts, now),
         ]
 
@@ -219,6 +221,15 @@ class Observer(Struct):
         for pattern in sorted(before.keys() - rules.keys()):
             text = f"files that match {shown(pattern)} are synced: the ignore rule is gone"
             yield Happening("news", f"ignore/{pattern}", text)
+
+    def _merges(self, facts: Facts) -> Iterable[Happening]:
+        """Nobody has asked for it, so people learn where the versions are."""
+        if isinstance(facts, UnusableVolume):
+            return
+        before, self._merged = self._merged, frozenset((one.path, one.at) for one in facts.merged)
+        for path, _ in sorted(self._merged - before, key=lambda one: one[1]):
+            text = f"the changes of two machines in {shown(path)} were merged: both stay as earlier versions"
+            yield Happening("news", f"merged/{path}", text)
 
     def _safe(self, facts: Facts, now: float) -> Iterable[Happening]:
         if isinstance(facts, UnusableVolume):

@@ -19,6 +19,9 @@ least so many devices (`hybrisfs.read.copies`). Of several of these the greatest
 On the root, ``announce=SECONDS`` (10 to 900) asks all devices to announce themselves at least so often
 (`sync.follow`). Of several of these the least counts; without one it is 900.
 
+The label ``merge=off`` asks that no device merges versions of the node, or of what is below it, unasked
+(`hybrisfs.volume.unasked`).
+
 As text, and in the extended attribute `user.hybrisfs.labels`, the labels of a node are joined by commas, in
 the order of their bytes, and no more than the first 64.
 """
@@ -38,6 +41,7 @@ __all__ = [
     "ADDED",
     "LABEL_BYTES",
     "LEAST_ANNOUNCE",
+    "MERGE_OFF",
     "MOST_COPIES",
     "MOST_LABELS",
     "TAKEN_AWAY",
@@ -60,6 +64,7 @@ MOST_LABELS: Final = 64
 ADDED: Final = b"\1"
 TAKEN_AWAY: Final = b"\0"
 MOST_COPIES: Final = 32
+MERGE_OFF: Final = "merge=off"
 LEAST_ANNOUNCE: Final = 10
 """The fewest seconds between two announcements for which a label can ask."""
 _SEPARATOR: Final = ","

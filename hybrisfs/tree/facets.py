@@ -16,6 +16,7 @@ from hybrisfs.errors import failure
 from hybrisfs.kinds import KINDS, LABEL, NODE, Kind, Trait
 from hybrisfs.registers.labels import (
     ADDED,
+    MERGE_OFF,
     MOST_LABELS,
     TAKEN_AWAY,
     announce_asked,
@@ -28,6 +29,7 @@ from hybrisfs.registers.labels import (
     word_of,
 )
 from hybrisfs.registers.node_id import ROOT_ID
+from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.changes import Changes
 from hybrisfs.tree.inodes import Inode, InodeTable, Intent
@@ -162,6 +164,16 @@ class Labels:
         asking = [word for word in self.of(tx, root) if announce_asked([word]) is not None]
         added = [announce_label(seconds)] if seconds != ANNOUNCE_SECONDS else []
         self._change(tx, root, added, [word for word in asking if word not in added])
+
+    def may_merge(self, tx: Transaction, inode: Inode) -> bool:
+        """Whether no label of the node, or of a folder above it, forbids that versions are merged unasked."""
+        at: Inode | None = inode
+        while at is not None:
+            if MERGE_OFF in self.of(tx, at):
+                return False
+            place = tx.places.first(at.ino) if at.ino != ROOT_INO else None
+            at = self._inodes.get(tx, place.parent) if place is not None else None
+        return True
 
     # -- all of them -----------------------------------------------------------------------------
 

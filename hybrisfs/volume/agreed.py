@@ -8,7 +8,7 @@ from typing import Final
 
 from hybrisfs.errors import UsageError
 from hybrisfs.merge.signing import is_limited, only_reads
-from hybrisfs.registers.labels import LEAST_ANNOUNCE
+from hybrisfs.registers.labels import LEAST_ANNOUNCE, MERGE_OFF
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.commit import Committer
@@ -43,6 +43,18 @@ class Agreed:
                 f"{LEAST_ANNOUNCE} to {_LONGEST} are possible",
             )
         self._change(lambda tx, root: self._fs.labels.ask_for_announcements(tx, root, seconds))
+
+    @property
+    def merge_texts(self) -> bool:
+        """Whether texts that were changed in different places are merged unasked."""
+        with self._fs.state.transaction() as tx:
+            return self._fs.labels.may_merge(tx, self._fs.inodes.get(tx, ROOT_INO))
+
+    def set_merge_texts(self, wanted: bool) -> None:
+        """Let that be so, or not."""
+        labels = self._fs.labels
+        change = labels.remove if wanted else labels.add
+        self._change(lambda tx, root: change(tx, root, [MERGE_OFF]))
 
     def _change(self, change: Callable[[Transaction, Inode], None]) -> None:
         if self._fs.read_only:

@@ -22,6 +22,7 @@ from hybrisfs.registers.values import Value
 from hybrisfs.shown import shown
 from hybrisfs.state.database import Snapshot
 from hybrisfs.state.journal import JournalFullError
+from hybrisfs.state.shown_nodes import conflicts
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
@@ -31,7 +32,7 @@ from hybrisfs.versions.contents import VersionReader, is_readable, size_of
 from hybrisfs.volume.decisions import Conflict, Conflicts
 from sync.codec import Writer, digest
 
-__all__ = ["Compared", "Merging"]
+__all__ = ["Compared", "Merging", "Waiting"]
 
 _MOST: Final = 8  # versions
 _SIGNED_WITHIN: Final = 60.0
@@ -49,6 +50,16 @@ class Compared(NamedTuple):
     base: bytes | None
     merge: Merge
     mark: str
+
+
+class Waiting(NamedTuple):
+    """Versions that may be merged unasked: the path of the one that has the name, and a *mark* of them.
+    *is_in_use*: whether a program has one open. *largest*: bytes of the largest."""
+
+    path: str
+    mark: str
+    is_in_use: bool
+    largest: int
 
 
 class _Version(NamedTuple):
@@ -77,6 +88,11 @@ class _Group(NamedTuple):
             stamp, value = one.side.content
             writer.blob(one.side.node).varint(stamp.clock).blob(stamp.branch).blob(value or b"")
         return digest(_CONTEXT, writer.getvalue(), 16).hex()
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether a program has one of the versions open."""
+        return any(one.inode.handles for one in self.versions)
 
 
 class Merging:
@@ -107,6 +123,10 @@ class Merging:
         """
         if not self._wait_signed(_SIGNED_WITHIN):
             raise HybrisError("what is there now could not be signed in time", "", "Try again in a while.")
+        return self._compare(path)
+
+    def _compare(self, path: str) -> Compared:
+        """The same of versions that are signed."""
         with self._fs.committed(lambda tx: self._group(tx, path)) as (group, db):
             sides = [one.side for one in group.versions]
             before = version_before(db, group.folders, group.wanted, sides, lambda one: _is_usable(db, one))
@@ -169,6 +189,9 @@ class Merging:
 
         Raises UsageError, HybrisError when something else is there by now, OSError.
         """
+        self._settle(path, mark, content)
+
+    def _settle(self, path: str, mark: str, content: bytes, *, unasked: bool = False) -> None:
         fs = self._fs
         if fs.read_only:
             raise only_reads()
@@ -179,15 +202,17 @@ class Merging:
             self._in_room(len(content), lambda tx: fs.write(tx, staged, 0, content))
             self._list_chunks(holder)
             with fs.state.transaction() as tx:
-                self._replace(tx, path, mark, staged)
+                self._replace(tx, path, mark, staged, unasked=unasked)
         finally:
             with fs.state.transaction() as tx:
                 fs.release(tx, handle)
                 fs.forget(tx, staged.ino)
 
-    def _replace(self, tx: Transaction, path: str, mark: str, staged: Inode) -> None:
+    def _replace(self, tx: Transaction, path: str, mark: str, staged: Inode, *, unasked: bool) -> None:
         fs = self._fs
         group = self._group(tx, path)
+        if unasked and group.is_in_use:
+            raise HybrisError(f"{shown(path)} was not changed", "a program has opened it")
         if group.mark != mark:
             raise HybrisError(
                 f"{shown(path)} was not changed", "another version came while they were merged", "Try again."
@@ -196,8 +221,40 @@ class Merging:
         for one in group.others:
             fs.unlink(tx, one.parent, one.name)
         fs.content.take_over(tx, group.holder, staged)
+        if unasked:  # a program that has read it before may not know the merged text
+            fs.unseen.content_changed(group.holder.ino)
         fs.flush(tx)
         fs.shown([*changes, Change(group.parent), Change(group.holder.ino, aspect=Aspect.CONTENT)])
+
+    # -- unasked ---------------------------------------------------------------------------------
+
+    def waiting(self) -> list[Waiting]:
+        """Versions that may be merged unasked: all are files, signed, and no label of theirs or above them
+        forbids it (`merge=off`)."""
+        found = []
+        with self._fs.state.transaction() as tx:
+            places = dict.fromkeys((one.parent, one.wanted) for one in conflicts(tx))
+            for parent, wanted in places:
+                try:
+                    group = self._group(tx, self._conflicts.path(tx, parent, wanted))
+                except HybrisError:
+                    continue
+                if all(self._fs.labels.may_merge(tx, one.inode) for one in group.versions):
+                    path, largest = group.versions[0].path, max(map(_size, group.versions))
+                    found.append(Waiting(path, group.mark, group.is_in_use, largest))
+        return found
+
+    def merge_unasked(self, waiting: Waiting) -> bool:
+        """Merge these versions; False when that is for a person, or other versions are there by now.
+
+        Raises UsageError, HybrisError, ChunkUnavailable, OSError.
+        """
+        found = self._compare(waiting.path)
+        if found.merge.content is None or found.mark != waiting.mark:
+            return False
+        self._settle(waiting.path, waiting.mark, found.merge.content, unasked=True)
+        self._wait_signed(_SIGNED_WITHIN)  # until then a program that overwrites it leaves no copy beside
+        return True
 
     def _in_room(self, length: int, work: Callable[[Transaction], object]) -> None:
         while True:
@@ -217,6 +274,10 @@ class Merging:
             if lacking is None:
                 return
             self._fetcher.fetch(lacking.chunks)
+
+
+def _size(version: _Version) -> int:
+    return size_of(version.side.content.value)
 
 
 def _is_usable(db: Snapshot, value: bytes) -> bool:

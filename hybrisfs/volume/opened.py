@@ -94,6 +94,7 @@ class Opened:
         self.copies, self._kept_copies = control.copies, reading.copies
         self.ignoring, self.agreed = control.ignoring, control.agreed
         self.conflict_table, self.merging = control.conflicts, control.merging
+        self.unasked = control.unasked
         self.parcels, self._examiner = control.parcels, control.examiner
         self.settings.changed.listen(self._adopt)
         reading.copies.hoard = HOARDS[config.hoard]
@@ -159,6 +160,7 @@ class Opened:
             Stage("checkup", self.checkup.step, wake(Wake.CHECKUP), first=self.checkup.first),
             Stage("heal", self.maintenance.step, wake(), first=self.maintenance.first, moves=True),
             Stage("samples", self._examiner.step, wake(Wake.SUSPECTED)),
+            Stage("merge", self.unasked.step, wake(), moves=True),
             Stage("clouds", self._cloud_set.step, wake(Wake.CLOUDS)),
             Stage("transfers", self._transfers.step, wake(Wake.SETTINGS)),
         )

@@ -72,6 +72,7 @@ from hybrisfs.volume.ignoring import Ignoring
 from hybrisfs.volume.merging import Merging
 from hybrisfs.volume.mirrors import Mirrors
 from hybrisfs.volume.mounting import Mounting
+from hybrisfs.volume.unasked import Unasked
 from hybrisfs.volume.versions import Versions
 from hybrisfs.write.chunk import Chunker
 from hybrisfs.write.grants import Grants
@@ -262,6 +263,7 @@ class Control(Struct, frozen=True):
     browsing: Browsing
     conflicts: Conflicts
     merging: Merging
+    unasked: Unasked
     parcels: Parcels
     examiner: Examiner
 
@@ -279,6 +281,8 @@ def open_control(
     conflicts = Conflicts(fs)
     browsing = Browsing(fs, reading.fetcher, reading.residency)
     parcels = Parcels(clouds, browsing.contents)
+    signed, room = writing.uploads.wait_signed, reading.room.wait_for_room
+    merging = Merging(fs, conflicts, reading.fetcher, signed, room)
     upkeep.checkup.minute.listen(parcels.look_after)
     return Control(
         kits,
@@ -293,7 +297,8 @@ def open_control(
         Agreed(fs, committer),
         browsing,
         conflicts,
-        Merging(fs, conflicts, reading.fetcher, writing.uploads.wait_signed, reading.room.wait_for_room),
+        merging,
+        Unasked(fs, merging),
         parcels,
         Examiner(fs, ground.sharing.deletions, reading.fetcher),
     )

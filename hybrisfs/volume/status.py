@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from hybrisfs.api.clouds import CloudStatus
 from hybrisfs.api.devices import Accused, Device, Proposal
-from hybrisfs.api.status import Cache, Owing, Values, VolumeStatus
+from hybrisfs.api.status import Cache, MergedFile, Owing, Values, VolumeStatus
 from hybrisfs.clouds.agreed_clouds import reason_of
 from hybrisfs.dispersal.cloud import when_emptied
 from hybrisfs.peers.settings import Through, format_address
@@ -96,6 +96,7 @@ def volume_status(volume: Opened) -> VolumeStatus:
                 *notices_of(devices, volume.environment.time()),
                 *_about_deletions(volume, undeletable),
             ],
+            merged=[MergedFile(*one) for one in volume.unasked.merged],
             last_error=str(fs.journal.failure) if fs.journal.failure else volume.last_error.text,
         )
 

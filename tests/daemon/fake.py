@@ -194,8 +194,13 @@ class FakeAgreed:
 
     announce_seconds: int = 900
 
+    merge_texts: bool = True
+
     def announce_every(self, seconds: int) -> None:
         self.announce_seconds = seconds
+
+    def set_merge_texts(self, wanted: bool) -> None:
+        self.merge_texts = wanted
 
 
 @dataclass

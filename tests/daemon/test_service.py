@@ -174,7 +174,7 @@ def test_status_of_all_and_of_one(home: Home) -> None:
     assert [entry["name"] for entry in entries] == ["a", "b", "c"]
     assert entries[1]["unusable"] is True
     assert entries[1]["last_error"] == "the database is damaged"
-    only_usable = {"f", "k", "cache", "copies", "jobs", "notifications", "pinned", "undeletable"}
+    only_usable = {"f", "k", "cache", "copies", "jobs", "merged", "notifications", "pinned", "undeletable"}
     assert set(entries[0]) == set(entries[1]) - {"unusable"} | only_usable | {
         "stale_reads",
         "values",

@@ -21,6 +21,17 @@ def facts(**different: Any) -> VolumeStatus:
     return status_of(**{"clouds": clouds, "devices": [{"id": "aa", "this": True}], **different})
 
 
+def test_people_learn_of_what_was_merged_unasked() -> None:
+    observer = Observer()
+    assert list(observer.look(facts(merged=[]), 0.0)) == []
+    first, second = {"path": "notes.txt", "at": 1.0}, {"path": "notes.txt", "at": 2.0}
+    for merged in ([first], [first, second]):
+        [one] = observer.look(facts(merged=merged), 2.0)
+        assert (one.kind, one.topic) == ("news", "merged/notes.txt")
+        assert "both stay as earlier versions" in one.text
+    assert observer.look(facts(merged=[first, second]), 3.0) == []
+
+
 def test_a_volume_that_is_well_has_nothing_to_tell() -> None:
     observer = Observer()
     assert observer.look(facts(), 0.0) == []

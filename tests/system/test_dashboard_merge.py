@@ -31,6 +31,7 @@ def test_what_can_be_merged_is_shown_and_merged(tmp_path: Path) -> None:
         root.mkdir()
     with ExitStack() as stack:
         here, there = two_machines(stack, *roots, texts=_TEXTS)
+        here.run("volume", "set", here.volume, "--merge-texts", "off")
         there.stop()
         browser = stack.enter_context(chromium())
         link = stack.enter_context(dashboard(here))

@@ -25,6 +25,7 @@ from hybrisfs.state.journal import JournalFullError
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.content import Missing
 from hybrisfs.verify.fsck import FsckReport
+from hybrisfs.volume.unasked import UnaskedLimits
 from hybrisfs.volume.volume import Volume
 from sync import DeviceKey
 from sync.follow import FollowLimits
@@ -35,8 +36,13 @@ __all__ = ["ALONE", "NAME", "PATIENCE", "QUICK", "Device", "Second", "checkpoint
 NAME: Final = "vol"
 PATIENCE: Final = 60.0
 _REFUSALS: Final = 100
-QUICK: Final = (PullLimits(FollowLimits(shortest_pause=0.1)), Timing(timers=TimerBounds(first_pause=0.01)))
-"""Devices look at the clouds more often than in real life, and ask sooner again for what is not there."""
+QUICK: Final = (
+    PullLimits(FollowLimits(shortest_pause=0.1)),
+    Timing(timers=TimerBounds(first_pause=0.01)),
+    UnaskedLimits(rest=86_400.0),
+)
+"""Devices look at the clouds more often than in real life, and ask sooner again for what is not there. They
+merge nothing unasked."""
 ALONE: Final = PeerSettings(discover=False)  # devices hear of each other through the clouds only
 
 

@@ -53,9 +53,33 @@ def test_a_device_puts_its_head_when_it_is_due(device: Device) -> None:
     until(device, lambda: head_time(device) > before + 10**11)
 
 
+def test_who_announces_itself_often_is_suspect_soon(tmp_path: Path) -> None:
+    with two_devices(tmp_path) as (first, second):
+        second.write("file", b"content")
+        second.sync()
+
+        def is_suspect() -> bool:
+            [other] = [one for one in first.volume.devices() if not one.this]
+            return bool(other.suspect) and other.seen is not None
+
+        first.volume.agreed.announce_every(30)
+        first.around.ahead_ns, first.around.passed = 200 * 10**9, 200.0
+        first.volume.following.look_now()
+        until(first, is_suspect)
+
+
 def test_of_several_labels_the_shortest_pause_counts_and_others_none(device: Device) -> None:
     device.volume.labels.add(ROOT, ["announce=600", "announce=20", "announce=5", "announce=9999", "announce"])
     assert device.volume.agreed.announce_seconds == 20
+
+
+def test_merging_texts_is_switched_off_and_on_for_all(tmp_path: Path) -> None:
+    with two_devices(tmp_path) as (first, second):
+        first.volume.agreed.set_merge_texts(False)
+        assert first.volume.labels.of(ROOT) == ["merge=off"]
+        until(second, lambda: not second.volume.agreed.merge_texts)
+        second.volume.agreed.set_merge_texts(True)
+        until(first, lambda: first.volume.agreed.merge_texts)
 
 
 @pytest.mark.parametrize("seconds", [9, 901, -1])

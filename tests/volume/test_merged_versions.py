@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from hybrisfs.api.versions import Version
+from hybrisfs.volume.unasked import UnaskedLimits
 from tests.system.deadline import until
-from tests.volume.device import PATIENCE, Device, two_devices
+from tests.volume.device import PATIENCE, Device, Second, two_devices
 
 PATH = "notes"
 BEFORE = b"".join(b"line %d\n" % number for number in range(9))
@@ -74,3 +77,26 @@ def test_each_version_can_be_restored(devices: tuple[Device, Device]) -> None:
         assert first.read(PATH) == content
     for device in devices:
         assert device.fsck(clouds=True).problems == []
+
+
+def test_texts_are_merged_unasked_on_one_of_the_devices(tmp_path: Path) -> None:
+    with ExitStack() as closing:
+        first = Device(tmp_path / "1", 4, limits=[UnaskedLimits(look=0.1, rest=0.5, turn=0.5)])
+        closing.callback(first.close)
+        second = Second(tmp_path / "2", first)
+        closing.callback(second.close)
+        first.write(PATH, BEFORE)
+        first.sync()
+        until(lambda: is_at(second, BEFORE), "the second to hear of the file")
+        second.volume.transfers.pause(None)
+        first.write(PATH, OURS)
+        second.write(PATH, THEIRS)
+        assert second.volume.uploads.wait_signed(PATIENCE)
+        first.sync()
+        second.volume.transfers.resume()
+        for device in (first, second):
+            until(partial(is_at, device, BOTH), "the changes to be merged")
+            assert not is_in_conflict(device)
+        merged = (*first.volume.unasked.merged, *second.volume.unasked.merged)
+        assert {one.path for one in merged} == {PATH}
+        assert {BEFORE, OURS, THEIRS, BOTH} <= contents(first).keys()
