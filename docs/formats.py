@@ -43,6 +43,7 @@ _MODULES: Final = {
         "hybrisfs/kinds.py",
         "hybrisfs/registers/tree.py",
         "hybrisfs/registers/labels.py",
+        "hybrisfs/registers/served.py",
         "hybrisfs/registers/ignore_rules.py",
         "hybrisfs/registers/entries.py",
         "hybrisfs/registers/node_id.py",

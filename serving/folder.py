@@ -12,15 +12,17 @@ import errno
 import os
 import re
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO, Final, NamedTuple, Protocol, TypeAlias
 
 from hybrisfs.client import HybrisError
+from hybrisfs.registers.served import VIA_XATTR, Via
 from serving.beneath import is_served, open_beneath, opened, parent_of, rename_to_free
 from serving.unfinished import TEMPORARY, Unfinished
 
-__all__ = ["Attributes", "Entry", "Folder", "Path", "Root", "Space", "Upload"]
+__all__ = ["Attributes", "Entry", "Folder", "Path", "Root", "Space", "Upload", "Writer"]
 
 Path: TypeAlias = tuple[str, ...]
 
@@ -56,6 +58,20 @@ class Space(NamedTuple):
 
     used: int
     free: int
+
+
+class Writer(NamedTuple):
+    """Who writes, for the log of the volume."""
+
+    protocol: str
+    """One of `hybrisfs.registers.served.PROTOCOLS`."""
+    user: str
+
+    def sign(self, file: int) -> None:
+        """Note it in an open file or folder, where that can be."""
+        value = Via(self.protocol, time.time_ns(), self.user).encode()
+        with contextlib.suppress(OSError):
+            os.setxattr(file, VIA_XATTR, value)
 
 
 class Attributes(NamedTuple):
@@ -148,17 +164,20 @@ class Folder:
         found = self.statistics()
         return Space((found.f_blocks - found.f_bfree) * found.f_frsize, found.f_bavail * found.f_frsize)
 
-    def upload(self, path: Path) -> Upload:
-        """A file that is about to be there, or to take the place of the one that is."""
+    def upload(self, path: Path, writer: Writer | None = None) -> Upload:
+        """A file that is about to be there, or to take the place of the one that is. *writer*: who is named
+        for it in the log."""
         with self._parent(path) as (folder, name):
-            return Upload(
-                os.dup(folder), name, self._unfinished, (*self._root.names, *path[:-1]), self._largest
-            )
+            place = (*self._root.names, *path[:-1])
+            return Upload(os.dup(folder), name, self._unfinished, place, self._largest, writer)
 
-    def make_folder(self, path: Path, mode: int = 0o777) -> None:
+    def make_folder(self, path: Path, mode: int = 0o777, writer: Writer | None = None) -> None:
         """Make an empty folder."""
         with self._parent(path) as (folder, name):
             os.mkdir(name, mode & 0o777, dir_fd=folder)
+            if writer is not None:
+                with contextlib.suppress(OSError), opened(open_beneath(folder, (name,), os.O_RDONLY)) as made:
+                    writer.sign(made)
 
     def set_modified(self, path: Path, seconds: int) -> None:
         """Say when something was last changed, in seconds since the epoch."""
@@ -272,9 +291,16 @@ class Upload:
     """A file in the making, beside the name that it is for: whole or not at all for everybody else."""
 
     def __init__(
-        self, folder: int, name: str, unfinished: Unfinished, place: Path, largest: int | None
+        self,
+        folder: int,
+        name: str,
+        unfinished: Unfinished,
+        place: Path,
+        largest: int | None,
+        writer: Writer | None,
     ) -> None:
         """Takes over the descriptor of the folder. Raises OSError."""
+        self._writer = writer
         self._folder = folder
         self._name = name
         self._unfinished = unfinished
@@ -313,6 +339,8 @@ class Upload:
                 old = None
             if old is not None and stat.S_ISREG(old.st_mode):
                 self._take_attributes(old)
+            if self._writer is not None:
+                self._writer.sign(self._file.fileno())
             self._file.close()
             status = os.stat(self._making, dir_fd=self._folder, follow_symlinks=False)
             _place(self._folder, self._making, status, self._folder, self._name, replace=True, only_file=True)

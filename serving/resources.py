@@ -15,7 +15,7 @@ from wsgidav.dav_provider import DAVCollection, DAVNonCollection, DAVProvider
 from wsgidav.lock_man.lock_storage import LockStorageDict
 
 from serving.answers import status_of
-from serving.folder import Entry, Folder, Path, Upload
+from serving.folder import Entry, Folder, Path, Upload, Writer
 from serving.moves import Environ, copy_or_move
 
 __all__ = ["OPENED", "Locks", "Provider"]
@@ -32,6 +32,10 @@ _READS: Final = ("GET", "HEAD")
 def is_litter(name: str) -> bool:
     """Whether it is what macOS leaves beside everything: it is of use to the one Mac that has written it."""
     return name.startswith("._") or name == ".DS_Store"
+
+
+def _writer(environ: Environ) -> Writer:
+    return Writer("webdav", environ["wsgidav.auth.user_name"])
 
 
 class Locks(LockStorageDict):  # type: ignore[misc]
@@ -135,7 +139,7 @@ class _File(_Place, DAVNonCollection):  # type: ignore[misc]
         return self._content
 
     def begin_write(self, *, content_type: str | None = None) -> Upload:
-        self._upload = self._folder.upload(self._where)
+        self._upload = self._folder.upload(self._where, _writer(self._request))
         return self._upload
 
     def end_write(self, *, with_errors: bool) -> None:
@@ -183,7 +187,7 @@ class _Folder(_Place, DAVCollection):  # type: ignore[misc]
     def create_collection(self, name: str) -> None:
         if is_litter(name):
             raise DAVError(HTTP_FORBIDDEN)
-        self._folder.make_folder((*self._where, name))
+        self._folder.make_folder((*self._where, name), writer=_writer(self._request))
 
     def handle_delete(self) -> bool:
         """All at once. Raises DAVError when something within is locked by somebody else."""

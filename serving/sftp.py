@@ -128,6 +128,7 @@ class _Requests(asyncssh.SFTPServer):
                 done += os.pwrite(file, data[done:], _offset(offset + done))
             return done
 
+        _file(file_obj).written = True
         return await self._use(file_obj, write)
 
     async def fsync(self, file_obj: object) -> None:
@@ -167,7 +168,7 @@ class _Requests(asyncssh.SFTPServer):
     async def mkdir(self, path: bytes, attrs: asyncssh.SFTPAttrs) -> None:
         where = _names(path)
         mode = 0o777 if attrs.permissions is None else attrs.permissions
-        await self._change("mkdir", path, lambda: self._folder.make_folder(where, mode))
+        await self._change("mkdir", path, lambda: self._folder.make_folder(where, mode, self._visitor.writer))
 
     async def rmdir(self, path: bytes) -> None:
         where = _names(path)

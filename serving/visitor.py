@@ -15,6 +15,7 @@ import asyncssh
 
 from hybrisfs.client import HybrisError
 from hybrisfs.door import Door, neighbour
+from serving.folder import Writer
 from serving.users import Guard
 
 __all__ = ["House", "OpenFile", "Visitor"]
@@ -41,9 +42,12 @@ class House(NamedTuple):
 class OpenFile:
     """A file that a client has open. Thread-safe: it may be closed while it is read."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, writer: Writer) -> None:
         """Takes over the descriptor."""
         self._descriptor = descriptor
+        self._writer = writer
+        self.written = False
+        """It was changed here."""
         self._lock = threading.Lock()
 
     def use(self, work: Callable[[int], _Result]) -> _Result:
@@ -58,6 +62,8 @@ class OpenFile:
         with self._lock:
             descriptor, self._descriptor = self._descriptor, -1
             if descriptor >= 0:
+                if self.written:
+                    self._writer.sign(descriptor)
                 os.close(descriptor)
 
     def seek(self, offset: int, whence: int) -> int:
@@ -140,9 +146,14 @@ class Visitor(asyncssh.SSHServer):
             raise _NoUserError
         return work()
 
+    @property
+    def writer(self) -> Writer:
+        """Who writes over this connection."""
+        return Writer("sftp", self._login[0])
+
     def keep(self, descriptor: int) -> OpenFile:
         """Have a file closed at the latest when the connection ends; in any thread. Raises OSError."""
-        file = OpenFile(descriptor)
+        file = OpenFile(descriptor, self.writer)
         with self._lock:
             if self._files is not None and len(self._files) < _MOST_FILES:
                 self._files.add(file)

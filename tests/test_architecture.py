@@ -19,6 +19,7 @@ OURS = (*PRODUCT, "benchmarks", "tests")
 ONLY = {
     "serving": (
         "serving",
+        "hybrisfs.registers.served",
         "hybrisfs.api",
         "hybrisfs.client",
         "hybrisfs.door",

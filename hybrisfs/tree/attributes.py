@@ -12,6 +12,7 @@ import stat
 from typing import Final
 
 from hybrisfs.errors import failure
+from hybrisfs.registers.served import VIA_XATTR
 from hybrisfs.registers.tree import (
     MAX_NAME,
     MAX_XATTR_VALUE,
@@ -117,7 +118,7 @@ class Attributes:
         return tx.nodes.xattr(inode.ino, name) if inode.xattrs else None
 
     def list_xattrs(self, tx: Transaction, inode: Inode) -> list[bytes]:
-        names = self._kept(tx, inode)
+        names = [name for name in self._kept(tx, inode) if name != VIA_XATTR]
         if (inode.is_file or inode.is_directory) and self._labels.of(tx, inode):
             names.append(LABELS_XATTR)
         return names

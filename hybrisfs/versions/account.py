@@ -16,6 +16,7 @@ from hybrisfs.kinds import LABEL, PLACE
 from hybrisfs.merge.rules import decode_place, standing_attr
 from hybrisfs.registers.labels import ADDED, word_of
 from hybrisfs.registers.node_id import ROOT_ID
+from hybrisfs.registers.served import VIA_XATTR, Via, parse_via
 from hybrisfs.registers.tree import Attr, attr_key, content_key
 from hybrisfs.registers.values import Stamp, Value
 from hybrisfs.state.database import Snapshot
@@ -91,6 +92,9 @@ class Account:
             if before is not None:
                 for what in _differences(before, standing[1]):
                     yield one.stamp, one.since, what
+            via = _via(standing[1])
+            if via is not None and (before is None or via != _via(before)):
+                yield one.stamp, one.since, via.words
             before = standing[1]
 
     def _labels(self, node: bytes) -> Iterator[tuple[Stamp, int, str]]:
@@ -104,11 +108,21 @@ def _in_order(values: list[Interval]) -> list[Interval]:
     return sorted(values, key=lambda one: (one.since, one.stamp))
 
 
+def _listed(attr: Attr) -> list[tuple[bytes, bytes]]:
+    return [one for one in attr.xattrs if one[0] != VIA_XATTR]
+
+
+def _via(attr: Attr) -> Via | None:
+    """Over which protocol it was written, as far as that is noted."""
+    value = dict(attr.xattrs).get(VIA_XATTR)
+    return None if value is None else parse_via(value)
+
+
 def _differences(before: Attr, after: Attr) -> Iterator[str]:
     old, new = stat.S_IMODE(before.mode), stat.S_IMODE(after.mode)
     if old != new:
         yield f"mode: {old:04o} -> {new:04o}"
     if (before.uid, before.gid) != (after.uid, after.gid):
         yield f"owner: {before.uid}:{before.gid} -> {after.uid}:{after.gid}"
-    if before.xattrs != after.xattrs:
+    if _listed(before) != _listed(after):
         yield "extended attributes"

@@ -91,7 +91,14 @@ def test_it_is_written_by_this_machine_and_has_versions(served: Served, tmp_path
     found = json.loads(served.device.run("versions", "list", str(served.at("kept")), "--json"))["versions"]
     assert [one["size"] for one in found] == [200, 100]
     assert "blue" in served.device.run("label", "list", str(served.at("kept")))
-    assert "kept" in served.device.run("log", str(served.at("kept")))
+    assert served.device.run("log", str(served.at("kept"))).count("over WebDAV, by phone") == 2
+    served.at("kept").write_text("by a program of this machine")
+    served.device.sync()
+    assert served.device.run("log", str(served.at("kept"))).count("over WebDAV, by phone") == 2
+    assert "user.hybrisfs.via" not in os.listxattr(served.at("kept"))
+    served.curl("/made/", "--request", "MKCOL")
+    served.device.sync()
+    assert "over WebDAV, by phone" in served.device.run("log", str(served.at("made")))
 
 
 def test_rclone(served: Served, tmp_path: Path) -> None:

@@ -34,6 +34,9 @@ def test_it_waits_for_the_mount_and_ends_quietly_while_somebody_is_connected(tmp
         done(rig, tmp_path, f"put {source / 'new'} new", f"get file {back}")
         assert (device.mountpoint / "new").read_bytes() == (source / "new").read_bytes()
         assert back.read_text() == "x"
+        device.sync()
+        assert "over SFTP, by phone" in device.run("log", str(device.mountpoint / "new"))
+        assert "over SFTP" not in device.run("log", str(device.mountpoint / "file"))
         [key] = tmp_path.rglob("ssh-host-key")
         assert key.stat().st_mode & 0o777 == 0o600
         client = subprocess.Popen(

@@ -89,7 +89,7 @@ class World:
         first.run("device", "rename", str(this_device(first)["name"]), "a")
         for name in NAMES[1:]:
             pair(first, self.devices[name], name)
-        # What is compared on all devices stays as it is; tests/volume/test_unasked.py has merges in any order.
+        # What is compared on all devices stays as it is. Merges in any order: tests/volume/test_unasked.py
         first.run("volume", "set", first.volume, "--merge-texts", "off")
         for device in self.devices.values():
             device.stop()
