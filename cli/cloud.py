@@ -77,7 +77,7 @@ _cloud_argument: Final = click.argument("cloud_name", metavar="CLOUD", shell_com
 def _waits(command: _Function) -> _Function:
     for option in (
         click.option("--timeout", type=click.FloatRange(min=0), help="Wait no longer than so many seconds."),
-        click.option("--wait", is_flag=True, help="Return when nothing is there any more."),
+        click.option("--wait", is_flag=True, help="Wait until nothing is there any more."),
     ):
         command = option(command)
     return command
@@ -189,7 +189,7 @@ def login(url: str | None, source: str | None, source_of_code: str | None, as_js
         elif sys.stdin.isatty():
             secrets = ask_secrets(wanted)
         else:
-            raise click.UsageError("give --secrets, for there is no terminal to ask at")
+            raise click.UsageError("give --secrets, because there is no terminal to ask on")
         if not secrets:
             raise click.UsageError("nothing was given")
         facts = client.call(PlaceTryRequest(url, secrets))
@@ -239,7 +239,7 @@ Examples:
   hybrisfs cloud add --code -"""
 )
 @click.argument("url", required=False)
-@click.option("--name", "cloud_name", help="What the cloud is to be called. Default: the end of its URL.")
+@click.option("--name", "cloud_name", help="Name of the cloud. Default: the end of its URL.")
 @click.option(
     "--retain",
     "days",
@@ -260,10 +260,10 @@ def add(
     name: str | None,
     as_json: bool,
 ) -> None:
-    """Let the volume use one more cloud, on all devices.
+    """Let the volume use one more cloud, on all machines.
 
     It is tested first, and must not hold another volume. What is written from now on may go there. Other
-    devices need credentials of their own for it.
+    machines need credentials of their own for it.
 
     A relay is added by its code: see hybrisfs relay add. It also connects the machines of the volume that
     cannot reach each other.
@@ -291,7 +291,7 @@ def _describe_added(facts: AddedCloud) -> Iterator[str]:
 @volume_option
 @json_option
 def rename(cloud_name: str, new_name: str, name: str | None, as_json: bool) -> None:
-    """Call CLOUD something else, on all machines."""
+    """Rename CLOUD, on all machines."""
     with Client.connect() as client:
         facts = client.call(CloudRenameRequest(name=name, cloud=cloud_name, new_name=new_name))
     show(facts, as_json, lambda facts: [f"{shown(facts.name)} calls it {shown(facts.cloud)} now."])
@@ -356,7 +356,7 @@ def drain(cloud_name: str, wait: bool, timeout: float | None, name: str | None, 
     """Move all that CLOUD holds to the other clouds, then use it no more.
 
     It gets nothing new from now on. What is there is removed when the others have it; a few small objects
-    stay, which lead devices that are off now to the other clouds. The exit code is 3 when that is not
+    stay, which lead machines that are off now to the other clouds. The exit code is 3 when that is not
     done in time.
     """
     return _leave(CloudDrainRequest(name=name, cloud=cloud_name), wait, timeout, as_json)
@@ -368,7 +368,7 @@ def drain(cloud_name: str, wait: bool, timeout: float | None, name: str | None, 
 @volume_option
 @json_option
 def remove(cloud_name: str, wait: bool, timeout: float | None, name: str | None, as_json: bool) -> int:
-    """Do without CLOUD, which is lost or not to be trusted: it is not asked for anything any more.
+    """Remove CLOUD, which is lost or not to be trusted: nothing is asked of it any more.
 
     What it held is rebuilt from the other clouds. Nothing is removed there. The exit code is 3 when that is
     not done in time.
@@ -379,7 +379,7 @@ def remove(cloud_name: str, wait: bool, timeout: float | None, name: str | None,
 @cloud.command(epilog="\b\nExample:\n  hybrisfs cloud replace old-disk file:///mnt/new/photos --wait")
 @click.argument("cloud_name", metavar="OLD", shell_complete=complete_clouds)
 @click.argument("url", metavar="NEW_URL")
-@click.option("--name", "new_name", help="What the new cloud is to be called. Default: the end of its URL.")
+@click.option("--name", "new_name", help="Name of the new cloud. Default: the end of its URL.")
 @make_option
 @_waits
 @volume_option

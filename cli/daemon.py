@@ -42,14 +42,14 @@ def daemon(stop: bool) -> int:
 
 @click.group(epilog="\b\nExample:\n  hybrisfs service install")
 def service() -> None:
-    """Have systemd run the daemon: started at login, and again when it dies, ended in good order."""
+    """Have systemd run the daemon: started at login, and again when it dies, ended cleanly."""
 
 
 @service.command(epilog="\b\nExample:\n  hybrisfs service install")
 def install() -> None:
     """Install, enable and start the service; what is mounted is unmounted and mounted again.
 
-    Running it again, as after a move of the program, does no harm.
+    It is safe to run again, as after a move of the program.
     """
     facts = install_service()
     click.echo("The service is installed and runs; it starts whenever you log in.")

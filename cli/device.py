@@ -180,8 +180,8 @@ def invite(
 
 @device.command(epilog="\b\nExample:\n  hybrisfs device join hfs1-... --name laptop")
 @click.argument("code")
-@click.option("--name", "own_name", help="What this machine is to be called. Default: its host name.")
-@click.option("--as", "as_name", metavar="VOLUME", help="What the volume is to be called here.")
+@click.option("--name", "own_name", help="Name of this machine. Default: its host name.")
+@click.option("--as", "as_name", metavar="VOLUME", help="Name of the volume here.")
 @_yes
 @json_option
 def join(code: str, own_name: str | None, as_name: str | None, yes: bool, as_json: bool) -> None:
@@ -205,7 +205,7 @@ def _describe_joined(facts: MadeVolume) -> Iterator[str]:
 @click.argument("name", required=False, shell_complete=complete_volumes)
 @json_option
 def list_(name: str | None, as_json: bool) -> None:
-    """List the machines of the volume NAME, and when each was last heard of."""
+    """List the machines of the volume NAME, and when each was last seen."""
     with Client.connect() as client:
         facts = client.call(DeviceListRequest(name))
     show(facts, as_json, _table)
@@ -306,7 +306,7 @@ def check_proof(file: Path, name: str | None, as_json: bool) -> None:
     except OSError as error:
         raise click.ClickException(f"{file} cannot be read: {error.strerror}") from error
     if len(data) > _MAX_PROOF:
-        raise click.ClickException(f"{file} is no proof: it is too large")
+        raise click.ClickException(f"{file} is not a proof: it is too large")
     with Client.connect() as client:
         facts = client.call(DeviceCheckProofRequest(name=name, proof=data.hex()))
     show(facts, as_json, _describe_proof)
@@ -323,7 +323,7 @@ def _describe_proof(facts: Proof) -> Iterator[str]:
 @click.argument("new_name", metavar="NEW")
 @volume_option
 def rename(device_name: str, new_name: str, name: str | None) -> None:
-    """Call a machine otherwise, on all machines. DEVICE is its name or the beginning of its id."""
+    """Rename a machine, on all machines. DEVICE is its name or the beginning of its id."""
     with Client.connect() as client:
         client.call(DeviceRenameRequest(name=name, device=device_name, new_name=new_name))
     click.echo(f"{shown(device_name)} is called {shown(new_name)} now.")
@@ -363,7 +363,7 @@ def role(
     A contributor reads everything, and makes, changes, moves and removes what is in its folders, and nothing
     else. Between such a folder and the rest of the volume nothing is moved, on any machine: programs copy
     instead, as between two disks. Name the role and the folders again to let it change also what machines
-    that had not heard of it have put there.
+    that did not know it yet have put there.
 
     No machine takes rights from another one alone, unless it has let it in: until the same command on a
     second machine agrees, it is proposed only, and full refuses it. With --with-kit, the passphrase of the
@@ -446,7 +446,7 @@ def remove(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Let a machine belong to the volume no longer, because it is lost, sold or not trusted.
+    """Remove a machine from the volume, because it is lost, sold or not trusted.
 
     DEVICE is its name or the beginning of its id. The others get new keys: it can read nothing that is
     written from now on, and nothing that it writes is accepted. What it has read before, it may have kept. A

@@ -36,7 +36,7 @@ _TIMED_OUT: Final = 3
 
 @click.command(epilog="\b\nExample:\n  hybrisfs pin --wait ~/HybrisFS/Music")
 @click.argument("paths", shell_complete=complete_files, metavar="[PATH]...", nargs=-1)
-@click.option("--wait", is_flag=True, help="Return when all of it is on this machine.")
+@click.option("--wait", is_flag=True, help="Wait until all of it is on this machine.")
 @click.option(
     "--timeout",
     metavar="S",

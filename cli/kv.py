@@ -59,7 +59,7 @@ for _command in COMMANDS:
 def _split(address: str) -> tuple[str, str]:
     container, slash, key = address.partition("/")
     if not (container and slash and key):
-        raise click.UsageError(f"{shown(address)} is no CONTAINER/KEY")
+        raise click.UsageError(f"{shown(address)} is not CONTAINER/KEY")
     return container, key
 
 

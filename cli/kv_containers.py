@@ -181,7 +181,7 @@ def migrate(name: str, container: str | None, metadata: str, as_json: bool) -> N
 @volume_argument
 @click.argument("url")
 def forget(name: str, url: str) -> None:
-    """Use an etcd or a ZooKeeper no longer, on all machines of the volume.
+    """Stop using an etcd or a ZooKeeper, on all machines of the volume.
 
     What is in it stays there, and its values stay on the clouds: kv create with the URL brings them back.
     """
@@ -192,7 +192,7 @@ def forget(name: str, url: str) -> None:
 
 @click.command(epilog="\b\nExamples:\n  hybrisfs kv clean home --dry-run\n  hybrisfs kv clean home --former")
 @volume_argument
-@click.option("--dry-run", is_flag=True, help="Only say what there is.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
 @click.option(
     "--former",
     is_flag=True,
@@ -231,7 +231,7 @@ def _explain_cleaning(facts: Cleaned, *, dry_run: bool) -> None:
 def rebuild(name: str, as_json: bool) -> int:
     """Make the list of keys (kv.db) again, when it is damaged.
 
-    The damaged file is set aside, and the keys that can be read are taken over. Values of the others stay on
+    The damaged file is set aside, and the keys that can be read are saved. Values of the others stay on
     the clouds until kv clean. The exit code is 1 when something was lost.
     """
     with Client.connect() as client:

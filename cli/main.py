@@ -92,7 +92,7 @@ _EPILOG: Final = """\b
 Examples:
   hybrisfs quickstart          try it, over three local folders
   hybrisfs status              is everything safe?
-  hybrisfs sync --wait         return when it is
+  hybrisfs sync --wait         wait until it is
 
 \b
 Exit codes:

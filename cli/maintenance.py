@@ -30,12 +30,10 @@ from hybrisfs.client import Client
 
 @click.command(epilog="\b\nExamples:\n  hybrisfs fsck\n  hybrisfs fsck photos --clouds")
 @click.argument("name", required=False, shell_complete=complete_volumes)
-@click.option(
-    "--clouds", is_flag=True, help="Read and verify every object on every cloud, too: takes time and traffic."
-)
+@click.option("--clouds", is_flag=True, help="Also do what hybrisfs scrub does: it takes time and traffic.")
 @json_option
 def fsck(name: str | None, clouds: bool, as_json: bool) -> int:
-    """Verify the database, the log and the cache of the volume NAME; changes nothing.
+    """Verify what this machine has of the volume NAME: database, log and cache. Changes nothing.
 
     Says what is wrong where; the exit code is 1 when anything is. NAME can be left out when there is one
     volume. Programs can go on using the volume.
@@ -53,7 +51,7 @@ def _checked(facts: CheckedVolume, clouds: bool) -> Iterator[str]:
     name, problems = shown(facts.name), facts.problems
     checked = ", ".join(f"{what}: {number:,}" for what, number in facts.checked.items())
     if not problems:
-        rest = "" if clouds else " --clouds checks the clouds, too."
+        rest = "" if clouds else " hybrisfs scrub checks the clouds."
         yield f"{name}: no problem found ({checked}).{rest}"
         return
     yield f"{name}: {count(len(problems), 'problem')} found ({checked}):"
@@ -79,7 +77,7 @@ def _checked(facts: CheckedVolume, clouds: bool) -> Iterator[str]:
     metavar="P",
     type=click.FloatRange(min=0, max=100, min_open=True),
     default=100.0,
-    help="Read a random P per cent of the data instead of all of it.",
+    help="Read a random P percent of the data instead of all of it.",
 )
 @json_option
 def scrub(name: str | None, sample: float, as_json: bool) -> int:
@@ -131,7 +129,7 @@ def _scrubbed_cloud(cloud: ScrubbedCloud) -> list[str]:
 
 
 def _unnamed(values: UnnamedValues, volume: str) -> Iterator[str]:
-    """Values on the clouds that no key names. They do no harm."""
+    """Values on the clouds that no key names."""
     number = values.unnamed + values.former
     if number:
         option = " --former" if values.former else ""
@@ -190,7 +188,7 @@ def _repaired_cloud(cloud: RepairedCloud) -> str:
 
 @click.command(epilog="\b\nExamples:\n  hybrisfs gc --dry-run\n  hybrisfs gc photos")
 @click.argument("name", required=False, shell_complete=complete_volumes)
-@click.option("--dry-run", is_flag=True, help="Only say what there is to be deleted.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
 @json_option
 def gc(name: str | None, dry_run: bool, as_json: bool) -> int:
     """Delete from the clouds of the volume NAME what no file needs any more.

@@ -30,7 +30,7 @@ _SIDES: Final = {"local": "the folder", "volume": "the volume"}
 
 @click.group(epilog="\b\nExample:\n  hybrisfs mirror add ~/Projects --ignore node_modules/")
 def mirror() -> None:
-    """Keep ordinary folders equal to folders of a volume, both ways, without a mount."""
+    """Keep ordinary folders in sync with folders of a volume, without a mount."""
 
 
 @mirror.command(epilog="\b\nExample:\n  hybrisfs mirror add ~/Projects --at work/projects --ignore '*.o'")
@@ -40,10 +40,11 @@ def mirror() -> None:
 @click.option("--ignore", metavar="PATTERN", multiple=True, help="What to leave out, as in .gitignore.")
 @json_option
 def add(directory: str, name: str | None, at: str | None, ignore: tuple[str, ...], as_json: bool) -> None:
-    """Keep DIR equal to a folder of the volume from now on.
+    """Keep DIR in sync with a folder of the volume from now on, in both directions.
 
-    When both hold something already, both get all of it; where files of one name differ, the one in DIR gets
-    a conflict name. What programs leave behind while they save (backups, swap and lock files) is left out.
+    If both sides already have files, both get all of them; where files of one name differ, the one in DIR
+    gets a conflict name. What programs leave behind while they save (backups, swap and lock files) is left
+    out.
     """
     place = os.path.abspath(directory)  # noqa: PTH100
     with Client.connect() as client:
@@ -66,7 +67,7 @@ def list_(as_json: bool) -> None:
 @click.argument("directory", shell_complete=complete_directories, metavar="DIR")
 @json_option
 def remove(directory: str, as_json: bool) -> None:
-    """Keep DIR equal no longer. All files stay where they are, on both sides."""
+    """Stop keeping DIR in sync. All files stay where they are, on both sides."""
     with Client.connect() as client:
         facts = client.call(MirrorRemoveRequest(directory=os.path.abspath(directory)))  # noqa: PTH100
     show(

@@ -191,8 +191,8 @@ Example:
     "--cloud", "clouds", metavar="URL", multiple=True, required=True, help="A cloud of the volume; repeat it."
 )
 @passphrase_file_option
-@click.option("--name", "own_name", help="What this machine is to be called. Default: its host name.")
-@click.option("--as", "as_name", metavar="VOLUME", help="What the volume is to be called here.")
+@click.option("--name", "own_name", help="Name of this machine. Default: its host name.")
+@click.option("--as", "as_name", metavar="VOLUME", help="Name of the volume here.")
 @click.option(
     "--incomplete",
     is_flag=True,

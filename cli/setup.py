@@ -38,19 +38,17 @@ Examples:
     --cloud file:///mnt/a/x --cloud file:///mnt/b/x --cloud file:///mnt/c/x \\
     --kit kit.html --service"""
 )
-@click.option("--name", help="What the volume is to be called.")
-@click.option(
-    "--folder", metavar="DIR", shell_complete=complete_directories, help="Where it is to be mounted."
-)
+@click.option("--name", help="Name of the volume.")
+@click.option("--folder", metavar="DIR", shell_complete=complete_directories, help="Where to mount it.")
 @click.option(
     "--cloud",
     "clouds",
     metavar="[NAME=]URL",
     multiple=True,
-    help="A cloud, and what it is to be called; give it once for each.",
+    help="A cloud, with a name if it is to have one; give it once for each.",
 )
 @make_option
-@click.option("--try", "trial", is_flag=True, help="Three folders on this disk play the clouds.")
+@click.option("--try", "trial", is_flag=True, help="Three folders on this disk stand in for clouds.")
 @click.option("-f", "f", type=click.IntRange(min=0), help="How many clouds may fail or lie.")
 @click.option(
     "--kit",
@@ -59,8 +57,8 @@ Examples:
     help="Make a recovery kit, and write its page there.",
 )
 @click.option("--no-kit", is_flag=True, help="Make no recovery kit.")
-@click.option("--service/--no-service", default=None, help="Whether systemd is to start it at every login.")
-@click.option("--invite/--no-invite", default=None, help="Whether another machine is to be let in now.")
+@click.option("--service/--no-service", default=None, help="Whether systemd starts it at every login.")
+@click.option("--invite/--no-invite", default=None, help="Whether to invite another machine now.")
 @json_option
 def setup(
     name: str | None,
@@ -182,7 +180,7 @@ class _Steps:
         return click.confirm("\nShall it start whenever you log in?", default=True, err=True)
 
     def invites(self, given: bool | None) -> bool:
-        """Whether another machine is to be let in now."""
+        """Whether to invite another machine now."""
         if given is not None or not self._ask:
             return bool(given)
         return click.confirm("\nLet another machine in now?", default=False, err=True)
@@ -208,7 +206,7 @@ class _Steps:
             elif url:
                 urls += [url] if self._accepted(url) else []
             elif not urls:
-                question = "Shall three folders on this disk play the clouds, to try it out?"
+                question = "Shall three folders on this disk stand in for clouds, to try it out?"
                 if click.confirm(question, default=True, err=True):
                     return self._on_this_disk(name)
             elif len(urls) >= 3 or click.confirm(
@@ -267,7 +265,7 @@ def _free_folder(name: str) -> str:
 
 def _needed(value: str | None, option: str) -> str:
     if value is None:
-        raise click.UsageError(f"give {option}, for there is no terminal to ask at")
+        raise click.UsageError(f"give {option}, because there is no terminal to ask on")
     return value
 
 
@@ -313,7 +311,7 @@ def _explain(volume: Volume, mountpoint: str) -> None:
 @click.argument("directory", shell_complete=complete_directories, metavar="[DIR]", required=False)
 @json_option
 def quickstart(directory: str | None, as_json: bool) -> None:
-    """Set up the volume "home" over three local folders that play the clouds, and mount it at DIR.
+    """Set up the volume "home" over three local folders that stand in for clouds, and mount it at DIR.
 
     DIR is ~/HybrisFS unless given. You can run it again: it does the rest.
     """

@@ -274,7 +274,7 @@ _TIMED_OUT: Final = 3
 
 @click.command(epilog="\b\nExample:\n  hybrisfs sync --wait --timeout 600 && poweroff")
 @click.argument("name", required=False, shell_complete=complete_volumes)
-@click.option("--wait", is_flag=True, help="Return when all that was written before is safe on the clouds.")
+@click.option("--wait", is_flag=True, help="Wait until all that was written before is safe on the clouds.")
 @click.option(
     "--timeout",
     metavar="S",

@@ -38,7 +38,7 @@ Examples:
 @click.option(
     "--on-metered",
     type=click.Choice(["pause", "ignore"]),
-    help="Whether a metered network, as NetworkManager knows it, pauses transfers.  [at first: pause]",
+    help="Whether transfers pause on networks that NetworkManager marks as metered.  [at first: pause]",
 )
 @json_option
 def limit(name: str | None, up: str | None, down: str | None, on_metered: str | None, as_json: bool) -> None:
@@ -79,7 +79,7 @@ def _duration(value: str) -> int:
 
 @click.command(epilog="\b\nExamples:\n  hybrisfs pause --for 2h\n  hybrisfs pause photos")
 @click.argument("name", required=False, shell_complete=complete_volumes)
-@click.option("--for", "seconds", metavar="TIME", type=_duration, help="Resume by itself after TIME.")
+@click.option("--for", "seconds", metavar="TIME", type=_duration, help="Resume after TIME.")
 @json_option
 def pause(name: str | None, seconds: int | None, as_json: bool) -> None:
     """Stop transfers between this machine and the clouds of the volume NAME.

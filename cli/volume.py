@@ -67,7 +67,7 @@ Example:
     metavar="[NAME=]URL",
     multiple=True,
     required=True,
-    help="A cloud, and what it is to be called; give it once for each.",
+    help="A cloud, with a name if it is to have one; give it once for each.",
 )
 @make_option
 @click.option(
@@ -118,7 +118,7 @@ def _describe_made(facts: CreatedVolume) -> Iterator[str]:
 @volume.command("list", epilog="\b\nExample:\n  hybrisfs volume list --json")
 @json_option
 def list_(as_json: bool) -> None:
-    """List the volumes of this device."""
+    """List the volumes of this machine."""
     with Client.connect() as client:
         facts = client.call(VolumeListRequest())
     show(facts, as_json, _table)
@@ -226,7 +226,7 @@ def set_(name: str, as_json: bool, **wanted: Any) -> None:
 
     With --stale-reads block, a program that opens a file for reading waits up to 30 seconds while changes of
     another machine may be missing here, and then fails with "Connection timed out". Machines that are shut
-    down in good order hold nobody up. With warn, the default, hybrisfs status tells of it.
+    down cleanly hold nobody up. With warn, the default, hybrisfs status tells of it.
 
     By default every version is kept for a day, that of each midnight for a week, of each Monday for a month,
     of each first of a month for a year. Spans are counted in h, d, w, m and y; beyond the room in bytes the
@@ -281,7 +281,7 @@ def _shown_setting(field: str, value: Any) -> str:
     type=click.IntRange(min=1),
     help="How many clouds are needed to read: 1 keeps whole copies, as always below 1 MiB.",
 )
-@click.option("--wait", is_flag=True, help="Return when all is rewritten.")
+@click.option("--wait", is_flag=True, help="Wait until all is rewritten.")
 @click.option("--timeout", type=click.FloatRange(min=0), help="Wait no longer than so many seconds.")
 @json_option
 def redundancy(
@@ -348,7 +348,7 @@ def _describe_rebuilt(facts: RebuiltVolume) -> Iterator[str]:
 @click.argument("new_name", metavar="NEW")
 @json_option
 def rename(name: str, new_name: str, as_json: bool) -> None:
-    """Call the volume OLD otherwise on this machine.
+    """Rename the volume OLD on this machine.
 
     Other machines have a name of their own for it. If it is mounted, it is unmounted for a moment, which
     fails while programs use it, and mounted again at the same folder.

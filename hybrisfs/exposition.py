@@ -109,7 +109,7 @@ def _describe_volume(metrics: _Metrics, volume: AnyVolume, now: float) -> None:
         labels = {"volume": name, "device": device.name}
         metrics.gauge("device_suspect", bool(device.suspect), "1 when changes may be missing.", **labels)
         if not device.this and device.seen is not None:
-            text = "Since the device was last heard of."
+            text = "Since the device was last seen."
             metrics.gauge("device_silent_seconds", max(0.0, now - device.seen), text, **labels)
 
 

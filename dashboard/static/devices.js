@@ -73,7 +73,7 @@ function device(app, one) {
     facts(
       one.reader ? ["May", "only read"] : null,
       one.folders ? ["May", `change only ${one.folders.join(", ") || "folders that are gone"}`] : null,
-      one.this ? null : ["Heard of", one.linked ? "now" : one.last_seen ? ago(one.last_seen) : "not yet"],
+      one.this ? null : ["Last seen", one.linked ? "now" : one.last_seen ? ago(one.last_seen) : "not yet"],
       one.this ? null : ["Behind by", one.lag ? count(one.lag, "step") : "nothing"],
       one.relay ? ["Relay", one.relay] : null,
       one.round_trip ? ["Answers within", latency(one.round_trip)] : null,

@@ -142,8 +142,8 @@ function joinFields() {
   return [
     h("p", { key: "help", class: "quiet" }, "Nothing is deleted anywhere by that, here or there."),
     field("code", "The code that the other machine shows", "", { required: true }),
-    field("own_name", "What this machine is to be called", "its host name, if left out"),
-    field("as_name", "What the volume is to be called here", "as there, if left out"),
+    field("own_name", "Name of this machine", "its host name, if left out"),
+    field("as_name", "Name of the volume here", "as there, if left out"),
   ];
 }
 
@@ -224,7 +224,7 @@ function comparing(here, job) {
 
 // -- removing -----------------------------------------------------------------------------------------
 
-/** Let a machine belong to the volume no longer. */
+/** Remove a machine from the volume. */
 export async function removeDevice(app, { id, name }) {
   const { name: volume } = app.volume;
   const found = await app.attempt(() => ask(about(volume, "do/admitted"), { device: id }));

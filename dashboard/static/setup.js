@@ -167,7 +167,7 @@ function clouds(app, plan) {
       button("Add a cloud", add),
       plan.clouds.length || !plan.local
         ? null
-        : button("Try it out", trial, { title: "Three folders on this disk play the clouds" }),
+        : button("Try it out", trial, { title: "Three folders on this disk stand in for clouds" }),
     ),
   );
 }

@@ -99,8 +99,8 @@ def _look_at_devices(facts: VolumeStatus, found: dict[str, Condition]) -> None:
         if device.suspect:
             found[f"device/{device.id}"] = Condition(
                 "suspect",
-                f"changes of {name} may be missing here: it has not been heard of for too long",
-                f"{name} has been heard of again",
+                f"changes of {name} may be missing here: it has not been seen for too long",
+                f"{name} is back",
             )
         if device.forked:
             found[f"fork/{device.id}"] = Condition(

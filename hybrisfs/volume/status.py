@@ -149,7 +149,7 @@ def notices_of(devices: Iterable[Device], now: float) -> list[str]:
 
 def _held_up(device: Device, since: float) -> str:
     name, seen = device.name, device.seen
-    heard = "has not been heard of here yet" if seen is None else f"was last heard of on {_day(seen)}"
+    heard = "has not been seen here yet" if seen is None else f"was last seen on {_day(seen)}"
     beginning = device.id[:8]
     which = beginning if name.endswith(f"({beginning})") else quoted(name)  # others are called the same
     return (
@@ -192,7 +192,7 @@ def _warnings(volume: Opened, devices: list[Device], values: ValueFacts) -> list
     silent = [one.name for one in devices if one.suspect]
     if silent and volume.following.freshness.blocks:
         waiting.append(
-            f"files cannot be opened for reading until {' and '.join(silent)} is heard of; "
+            f"files cannot be opened for reading until {' and '.join(silent)} is seen again; "
             f"hybrisfs volume set {volume.name} --stale-reads warn lets them be opened"
         )
     waiting += _about_roles(volume, devices)

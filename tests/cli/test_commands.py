@@ -458,7 +458,7 @@ def test_cache_drop(photos: FakeVolume, run: Run) -> None:
 def test_fsck(photos: FakeVolume, run: Run) -> None:
     clean = run("fsck", "photos")
     assert clean.exit_code == 0
-    assert clean.stdout == "photos: no problem found (files: 12). --clouds checks the clouds, too.\n"
+    assert clean.stdout == "photos: no problem found (files: 12). hybrisfs scrub checks the clouds.\n"
     photos.report.problems.append(
         {"where": "cloud-1: packs/ab", "what": "is missing\nfake line", "severity": "error"}
     )

@@ -259,7 +259,7 @@ def test_this_machine_joins_a_volume_and_mounts_it(opened: Opened, device: Devic
             looked_at(page, "join-refused")
             code = dialog.get_by_label("The code that the other machine shows")
             code.fill(f"hybrisfs device join {inviting.code}")
-            dialog.get_by_label("What this machine is to be called").fill("desk")
+            dialog.get_by_label("Name of this machine").fill("desk")
             dialog.get_by_role("button", name="Join", exact=True).click()
             expect(dialog.get_by_text("Comparison string:")).to_be_visible(timeout=PATIENCE)
             compared = dialog.locator(".compared").inner_text()

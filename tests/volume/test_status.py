@@ -22,8 +22,8 @@ def test_who_never_agrees_to_a_deletion_is_named_after_a_week() -> None:
     assert not notices_of([ghost, device_of()], 106.9 * DAY)
     [notice] = notices_of([ghost, device_of()], 107 * DAY)
     assert notice.startswith("what no file needs any more is not deleted from the clouds since 1970-04-11: ")
-    assert "old phone has not agreed to that, and has not been heard of here yet" in notice
+    assert "old phone has not agreed to that, and has not been seen here yet" in notice
     assert "hybrisfs device remove 'old phone'" in notice
     [notice] = notices_of([tardy], 107 * DAY)
-    assert "and was last heard of on 1970-04-01" in notice
+    assert "and was last seen on 1970-04-01" in notice
     assert "hybrisfs device remove cdcdcdcd" in notice
