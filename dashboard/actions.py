@@ -13,7 +13,15 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from hybrisfs.api.clouds import CloudAddRequest, CloudDrainRequest, CloudTestRequest
+from hybrisfs.api.clouds import (
+    CloudAddRequest,
+    CloudDrainRequest,
+    CloudRemoveRequest,
+    CloudRenameRequest,
+    CloudReplaceRequest,
+    CloudRetainRequest,
+    CloudTestRequest,
+)
 from hybrisfs.api.copies import CopiesSetRequest
 from hybrisfs.api.decisions import (
     ConflictsKeepAllRequest,
@@ -82,7 +90,11 @@ ACTIONS: Final[Mapping[str, Action]] = {
     "add-cloud": Action(CloudAddRequest, ("url", "cloud_name", "make")),
     "test-cloud": Action(CloudTestRequest, ("cloud",)),
     "drain-cloud": Action(CloudDrainRequest, ("cloud",)),
-    "make-kit": Action(RecoveryMakeRequest),
+    "remove-cloud": Action(CloudRemoveRequest, ("cloud",)),
+    "rename-cloud": Action(CloudRenameRequest, ("cloud", "new_name")),
+    "replace-cloud": Action(CloudReplaceRequest, ("cloud", "url", "cloud_name", "make")),
+    "retain-cloud": Action(CloudRetainRequest, ("cloud", "days")),
+    "make-kit": Action(RecoveryMakeRequest, ("passphrase",)),
     "remove-kit": Action(RecoveryRemoveRequest, ("kit",)),
     "admitted": Action(DeviceAdmittedRequest, ("device",)),
     "remove-device": Action(DeviceRemoveRequest, ("device", "with_admitted")),

@@ -10,7 +10,7 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from hybrisfs.api.devices import DeviceInviteRequest, DeviceJoinRequest, PairingNews
-from hybrisfs.api.maintenance import RepairRequest, ScrubRequest
+from hybrisfs.api.maintenance import Doing, RecoverRequest, RepairRequest, ScrubRequest
 from hybrisfs.api.request import LongRequest, Moved, Step, message_of
 from hybrisfs.api.status import SyncRequest
 from hybrisfs.client import Client, HybrisError, Message, UsageError
@@ -32,7 +32,10 @@ _KINDS: Final[Mapping[str, _Kind]] = {
     "scrub": _Kind(ScrubRequest, ("sample",)),
     "repair": _Kind(RepairRequest),
     "sync": _Kind(SyncRequest, always={"wait": True}),
-    "invite": _Kind(DeviceInviteRequest, ("with_credentials", "role", "folders")),
+    "invite": _Kind(DeviceInviteRequest, ("with_credentials", "role", "folders", "valid")),
+    "recover": _Kind(
+        RecoverRequest, ("clouds", "passphrase", "as_name", "own_name", "incomplete"), of_volume=False
+    ),
     "join": _Kind(DeviceJoinRequest, ("code", "as_name", "own_name"), of_volume=False),
 }
 _RUNNING_AT_ONCE: Final = 4
@@ -90,8 +93,11 @@ class Jobs:
             del self._jobs[number]
 
     def _run(self, job: _Job, request: LongRequest[Any, Any]) -> None:
-        def progress(step: Moved | PairingNews) -> None:
+        def progress(step: Moved | PairingNews | Doing) -> None:
             with self._lock:
+                if isinstance(step, Doing):
+                    job.stage = step.doing
+                    return
                 if isinstance(step, PairingNews):
                     job.pairing = message_of(step) if job.state == "running" else {}
                     return

@@ -219,7 +219,7 @@ function outcome({ cloud, seconds, retention, warnings }) {
 }
 
 /** What a test has found of deleted objects, as names and values. */
-function kept(retention) {
+export function kept(retention) {
   if (!retention) return [];
   const { keeps, days, destructible } = retention;
   const how = days === null ? "yes" : `for ${count(days, "day")}`;

@@ -1,5 +1,6 @@
 // How the clouds do, now and over the last hour and day.
 
+import { changes } from "./cloud_changes.js";
 import { addCloud, drainCloud, isFolder, logIn, testCloud } from "./cloud_forms.js";
 import { badge, button, card, empty, facts, notes } from "./parts.js";
 import { band, plot } from "./plot.js";
@@ -137,5 +138,6 @@ function cloud(app, facts_, stored, history) {
         ? button("Drain", () => drainCloud(app, facts_.name), { label: `Drain ${facts_.name}` })
         : null,
     ),
+    changes(app, facts_.name),
   );
 }

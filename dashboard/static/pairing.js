@@ -7,6 +7,7 @@ import { h } from "./vdom.js";
 import { moment } from "./words.js";
 
 const EVERY = 400; // milliseconds between looks at a pairing
+const VALID = { 900: "a quarter of an hour", 3600: "an hour", 86400: "a day" }; // seconds
 const ROLES = {
   full: "all that this machine may",
   contributor: "change what is in some folders, and read everything",
@@ -23,7 +24,8 @@ export async function invite(app) {
     if (job.id) return job.said.question ? comparing(here, job) : waiting(here, job, code(job.said));
     const onsubmit = here.submit(async (form) => {
       asked.folders = lines(form.elements.folders?.value);
-      const wanted = { role: asked.role, with_credentials: form.elements.credentials.checked };
+      const { credentials, valid } = form.elements;
+      const wanted = { role: asked.role, with_credentials: credentials.checked, valid: Number(valid.value) };
       if (asked.role === "contributor") wanted.folders = asked.folders;
       await job.begin(here, { kind: "invite", volume, ...wanted });
     });
@@ -74,6 +76,16 @@ function roleFields(here, asked) {
           h("textarea", { name: "folders", rows: 3, required: true, spellcheck: "false" }),
         )
       : null,
+    h(
+      "label",
+      { key: "valid" },
+      "For how long the code is good",
+      h(
+        "select",
+        { name: "valid", value: "900" },
+        Object.entries(VALID).map(([value, words]) => h("option", { key: value, value }, words)),
+      ),
+    ),
     h(
       "label",
       { class: "check", key: "credentials" },

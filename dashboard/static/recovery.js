@@ -1,7 +1,7 @@
 // Recovery kits: what hybrisfs recovery make, show and remove do. A passphrase stands in the dialog that
 // shows it once, and nowhere else on the page.
 
-import { about, ask } from "./api.js";
+import { about, ask, Failure } from "./api.js";
 import { badge, button, card, choices, confirm, dialog, empty, trouble } from "./parts.js";
 import { h } from "./vdom.js";
 import { count, list, moment } from "./words.js";
@@ -59,12 +59,20 @@ function row(app, kit) {
 export async function makeKit(app) {
   const { name: volume } = app.volume;
   let made = null;
+  let own = false;
   await dialog("Make a recovery kit", (here) => {
     if (made) return shown(here, made);
-    const onsubmit = here.submit(async () => {
-      made = await ask(about(volume, "do/make-kit"), {});
+    const onsubmit = here.submit(async (form) => {
+      const { passphrase, again } = form.elements;
+      if (own && passphrase.value !== again.value)
+        throw new Failure("the two passphrases are not the same", "", 400);
+      made = await ask(about(volume, "do/make-kit"), own ? { passphrase: passphrase.value } : {});
       here.firm = true;
     });
+    const choose = (event) => {
+      own = event.target.checked;
+      here.redraw();
+    };
     return h(
       "form",
       { key: "form", onsubmit },
@@ -78,6 +86,20 @@ export async function makeKit(app) {
         { key: "once" },
         "Its passphrase is drawn at random and shown once. Write it down and keep it away from the machines.",
       ),
+      h(
+        "label",
+        { class: "check", key: "own" },
+        h("input", { type: "checkbox", name: "own", onchange: choose }),
+        "Use a passphrase of my own instead",
+      ),
+      own
+        ? [
+            // for password managers, which tell passphrases apart by it
+            h("input", { key: "of", hidden: true, autocomplete: "username", value: `recovery kit of ${volume}` }),
+            secret("passphrase", "The passphrase"),
+            secret("again", "The same again"),
+          ]
+        : null,
       trouble(here),
       choices(here, "Make"),
     );
@@ -85,6 +107,20 @@ export async function makeKit(app) {
   made = null;
   app.again();
 }
+
+const secret = (name, words) =>
+  h(
+    "label",
+    { key: name },
+    words,
+    h("input", {
+      type: "password",
+      name,
+      required: true,
+      spellcheck: "false",
+      autocomplete: "new-password",
+    }),
+  );
 
 function shown(here, kit) {
   const lacking = kit.clouds
@@ -94,10 +130,14 @@ function shown(here, kit) {
     h(
       "p",
       { key: "what" },
-      `Recovery kit ${kit.kit.slice(0, 8)} of the volume ${kit.name}. Its passphrase, which is shown this once:`,
+      `Recovery kit ${kit.kit.slice(0, 8)} of the volume ${kit.name}. ${kit.passphrase ? "Its passphrase, which is shown this once:" : "Its passphrase is the one that you have given."}`,
     ),
-    h("pre", { key: "passphrase", class: "passphrase" }, kit.passphrase),
-    h("p", { key: "bits" }, `It is as hard to guess as a random number of ${kit.bits} bits.`),
+    kit.passphrase
+      ? [
+          h("pre", { key: "passphrase", class: "passphrase" }, kit.passphrase),
+          h("p", { key: "bits" }, `It is as hard to guess as a random number of ${kit.bits} bits.`),
+        ]
+      : null,
     h(
       "p",
       { key: "where", class: lacking.length ? "reason" : "" },

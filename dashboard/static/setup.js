@@ -7,6 +7,7 @@ import { joinAndMount } from "./devices.js";
 import { invite } from "./pairing.js";
 import { button, card, closing, confirm, dialog, empty, notes } from "./parts.js";
 import { makeKit } from "./recovery.js";
+import { recovering } from "./recovering.js";
 import { h } from "./vdom.js";
 import { count, sentence } from "./words.js";
 
@@ -43,16 +44,7 @@ export function setup(app) {
           button("Join a volume", () => joinAndMount(app)),
         ),
       ),
-      card(
-        "Bring back a volume whose machines are lost",
-        null,
-        h(
-          "p",
-          null,
-          "With the passphrase of its recovery kit and the accounts of its clouds, in a terminal:",
-        ),
-        h("pre", null, "hybrisfs recover --cloud URL"),
-      ),
+      recovering(app),
     ),
   ];
 }
@@ -160,7 +152,7 @@ function clouds(app, plan) {
             ),
           ),
         )
-      : empty("None yet. To try it out, three folders on this disk can play them."),
+      : empty("None yet. To try it out, three folders on this disk can stand in for them."),
     h(
       "div",
       { class: "buttons", key: "add" },

@@ -45,6 +45,17 @@ def test_a_cloud_is_tested_and_drained(page: Page, volume: FakeVolume) -> None:
     assert volume.clouds.asked == [("drain", "amber")]
 
 
+def test_a_cloud_gets_another_name_and_place_and_keeps_what_is_deleted(
+    page: Page, volume: FakeVolume
+) -> None:
+    assert do(page, "rename-cloud", {"cloud": "amber", "new_name": "attic"}).json()["cloud"] == "attic"
+    assert do(page, "retain-cloud", {"cloud": "amber", "days": 30}).json()["note"] == "mind the costs"
+    replacing = {"cloud": "amber", "url": "file:///mnt/new", "cloud_name": None, "make": None}
+    assert do(page, "replace-cloud", replacing).json()["added"] == "new"
+    assert do(page, "remove-cloud", {"cloud": "amber"}).status_code == 400
+    assert [asked[0] for asked in volume.clouds.asked] == ["rename", "retain", "replace"]
+
+
 def test_the_page_is_told_which_secrets_a_cloud_takes(page: Page) -> None:
     place = page.post("/api/do/place-secrets", {"url": _URL}).json()
     assert [(one["name"], one["hidden"]) for one in place["secrets"]] == [("user", False), ("password", True)]

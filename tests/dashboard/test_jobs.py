@@ -11,6 +11,7 @@ from dashboard.server import Dashboard
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.environment import Environment
 from tests.daemon.fake import CODE, COMPARISON, FakeVolumes
+from tests.daemon.fake_clouds import DRAWN
 from tests.dashboard.conftest import Page
 from tests.system.deadline import until
 
@@ -34,6 +35,18 @@ def test_one_that_fails(page: Page) -> None:
     page.post("/api/jobs", {"kind": "scrub", "volume": "unknown"})
     until(lambda: job(page)["state"] == "failed", "the failure")
     assert "unknown" in job(page)["error"]
+
+
+def test_a_volume_is_brought_back_and_the_passphrase_told_nowhere(page: Page, volumes: FakeVolumes) -> None:
+    wrong = "a wrong one that opens nothing"
+    for passphrase, state in ((wrong, "failed"), (DRAWN, "done")):
+        body = {"kind": "recover", "volume": "", "clouds": ["file:///a"], "as_name": "back"}
+        answer = page.post("/api/jobs", {**body, "passphrase": passphrase})
+        until(lambda state=state: job(page)["state"] == state, "the end")  # type: ignore[misc]
+        assert passphrase not in answer.text + page.get("/api/jobs").text
+    assert "is wrong" in page.facts("/api/jobs")["jobs"][1]["error"]
+    assert job(page)["result"]["volume"]["name"] == "back"
+    assert "back" in volumes.configs
 
 
 def test_stopping(page: Page, served: Daemon, volumes: FakeVolumes) -> None:
@@ -66,7 +79,8 @@ def test_only_some_are_remembered(page: Page) -> None:
         {"kind": "recovery make", "volume": "photos"},
         {"kind": 7, "volume": "photos"},
         {"kind": "scrub"},
-        {"kind": "invite", "volume": "photos", "valid": 86400},
+        {"kind": "invite", "volume": "photos", "name": "music"},
+        {"kind": "recover", "volume": "", "clouds": ["file:///a"]},
         {"kind": "join", "volume": "", "code": 7, "extra": 1},
     ],
 )

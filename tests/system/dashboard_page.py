@@ -154,3 +154,19 @@ def watched(browser: Browser, link: str) -> Iterator[Opened]:
     expect(page.locator(".sentence")).not_to_be_empty(timeout=PATIENCE)
     yield Opened(page, complaints)
     context.close()
+
+
+@contextmanager
+def empty_page(browser: Browser, device: Device) -> Iterator[Page]:
+    """The page of a machine that has no volume; the browser must not complain of it."""
+    complaints: list[str] = []
+    with dashboard(device) as link:
+        context = browser.new_context(viewport=DESK, reduced_motion="reduce")
+        context.set_default_timeout(PATIENCE)
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(link)
+        yield page
+        context.close()
+    assert [one for one in complaints if "the server responded with a status of 4" not in one] == []

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, expect
 
 from tests.browser import chromium
-from tests.system.dashboard_page import DESK, PATIENCE, dashboard, looked_at
+from tests.system.dashboard_page import PATIENCE, empty_page, looked_at
 from tests.system.device import Device
 from tests.system.pairing import Inviting
 
@@ -23,26 +22,10 @@ def browser() -> Iterator[Browser]:
         yield one
 
 
-@contextmanager
-def _empty_page(browser: Browser, device: Device) -> Iterator[Page]:
-    """The page of a machine that has no volume; the browser must not complain of it."""
-    complaints: list[str] = []
-    with dashboard(device) as link:
-        context = browser.new_context(viewport=DESK, reduced_motion="reduce")
-        context.set_default_timeout(PATIENCE)
-        page = context.new_page()
-        page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.goto(link)
-        yield page
-        context.close()
-    assert [one for one in complaints if "the server responded with a status of 4" not in one] == []
-
-
 def test_a_volume_is_set_up_step_by_step(browser: Browser, tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / "disks" / name).mkdir(parents=True)
-    with Device(tmp_path, volume="work") as device, _empty_page(browser, device) as page:
+    with Device(tmp_path, volume="work") as device, empty_page(browser, device) as page:
         expect(page.get_by_role("heading", name="Set up a volume")).to_be_visible(timeout=PATIENCE)
         expect(page.get_by_role("navigation", name="Sections")).to_have_count(0)
         looked_at(page, "empty")
@@ -89,7 +72,7 @@ def test_a_volume_is_set_up_step_by_step(browser: Browser, tmp_path: Path) -> No
 
 
 def test_three_folders_play_the_clouds_to_try_it(browser: Browser, tmp_path: Path) -> None:
-    with Device(tmp_path, volume="home") as device, _empty_page(browser, device) as page:
+    with Device(tmp_path, volume="home") as device, empty_page(browser, device) as page:
         page.get_by_role("button", name="Try it out").click(timeout=PATIENCE)
         expect(page.locator("fieldset .rows li")).to_have_count(3)
         page.get_by_label("Where shall it be?").fill(str(device.mountpoint))
@@ -112,7 +95,7 @@ def test_an_empty_machine_joins_a_volume(browser: Browser, tmp_path: Path) -> No
         there.create(3).mount()
         (there.mountpoint / "hello.txt").write_text("hello")
         there.sync()
-        with Inviting(there, there.volume) as inviting, _empty_page(browser, here) as page:
+        with Inviting(there, there.volume) as inviting, empty_page(browser, here) as page:
             page.get_by_role("button", name="Join a volume").click(timeout=PATIENCE)
             dialog = page.get_by_role("dialog", name="Join a volume")
             dialog.get_by_label("The code that the other machine shows").fill(inviting.code)
