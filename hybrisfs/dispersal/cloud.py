@@ -130,7 +130,7 @@ class CloudPort:
         self._throttle = throttle
         self._stall = timing.stall
         self._clock = environment.monotonic
-        self._timers = environment.monotonic
+        self._environment = environment
         self._health = CloudHealth(environment.monotonic)
         self._no_deletion, self._no_deletion_until = "", float("-inf")
         self._acknowledged: set[str] = set()  # names of objects that `put_to_all` has put
@@ -162,7 +162,7 @@ class CloudPort:
         Without `ranked` its latency tells nothing about requests of that operation and size. `deletes`: it
         does nothing else, so that a refusal says nothing of the cloud's health (see `refused_deletion`).
         """
-        own = Stopwatch(self._timers)
+        own = Stopwatch(self._environment)
 
         def run() -> Callable[[], None]:
             if started is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, TypeVar
 
@@ -30,7 +30,7 @@ class Clouds:
         self.first_pause = timing.timers.first_pause
         self.start_patience = timing.timers.start_patience
         self._ranking = Ranking(timing.timers, environment)
-        self.operations = Operations(environment.monotonic)
+        self.operations = Operations(environment)
         self.throttle = Throttle(environment)
         self.chance: Final = environment.chance()
         self._environment = environment
@@ -157,8 +157,8 @@ SUPERSEDED = Interrupt("superseded")
 class Operations:
     """The operations under way, so that closing the engine ends them. Thread-safe."""
 
-    def __init__(self, timers: Callable[[], float]) -> None:
-        self.timers = timers
+    def __init__(self, environment: Environment) -> None:
+        self.environment = environment
         self._lock = threading.Lock()
         self._loops: set[OperationLoop[Any]] = set()
         self._closed = False
@@ -196,7 +196,7 @@ class OperationLoop(Generic[E]):
     def __init__(self, operations: Operations, timeout: float) -> None:
         self._operations = operations
         self._events: SimpleQueue[E | Interrupt] = SimpleQueue()
-        self.clock = Stopwatch(operations.timers)
+        self.clock = Stopwatch(operations.environment)
         self._timeout = timeout
         self._began = self.clock()
         self._timer: float | None = None

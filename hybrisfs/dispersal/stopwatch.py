@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from backends.pacing import Pacer
 from hybrisfs.dispersal.throttle import StandingClock
+from hybrisfs.environment import Environment
 
 __all__ = ["SLOWEST", "Stopwatch", "WatchedPacer"]
 
@@ -29,8 +30,8 @@ class Stopwatch(StandingClock):
     the largest object has.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        super().__init__(clock)
+    def __init__(self, environment: Environment) -> None:
+        super().__init__(environment)
         self._most: dict[int, int] = {}
         self._began = self._last = self()
 

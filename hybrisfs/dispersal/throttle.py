@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -23,8 +23,8 @@ class StandingClock:
     within the bandwidth does not count as slow.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
+    def __init__(self, environment: Environment) -> None:
+        self._clock = environment.monotonic
         self._lock = threading.Lock()
         self._holds = 0
         self._since = 0.0

@@ -114,7 +114,7 @@ class CloudKeys:
         self._runner = runner
         self._time_ns = environment.time_ns
         self._random_bytes = environment.random_bytes
-        self._boot_time = environment.boot_time
+        self._environment = environment
         self._holds: dict[bytes, Holds] = {}  # by container
 
     # -- writing ---------------------------------------------------------------------------------
@@ -328,7 +328,7 @@ class CloudKeys:
         found = self._holds.get(container)
         if found is None:
             names = self.names.of_holds(container.hex())
-            found = Holds(names, self.place.clouds, self.place.thresholds, self._boot_time)
+            found = Holds(names, self.place.clouds, self.place.thresholds, self._environment)
         return self._holds.setdefault(container, found)
 
     def _register(self, container: bytes, key: str, size: int = 0) -> Register:

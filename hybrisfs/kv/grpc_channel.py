@@ -32,6 +32,7 @@ class Channel:
         """*tls* makes what connections of TLS need, if they are to be that; it may raise OSError."""
         self._tls = tls
         self._context: ssl.SSLContext | None = None
+        self._environment = environment
         self._monotonic = environment.monotonic
         self._lock = threading.Lock()
         self._idle: dict[str, list[_Connection]] = {}
@@ -101,7 +102,7 @@ class Channel:
                 raise
         except (OSError, UnicodeError) as error:  # the latter of names that cannot be looked up
             raise NotReachedError(str(error) or type(error).__name__) from error
-        return _Connection(connected, Calls(host, is_secure=self._tls is not None), self._monotonic)
+        return _Connection(connected, Calls(host, is_secure=self._tls is not None), self._environment)
 
     def _secured(self, raw: socket.socket, name: str) -> socket.socket:
         if self._tls is None:
@@ -136,10 +137,10 @@ class Stream:
 class _Connection:
     """A socket, and the calls on it."""
 
-    def __init__(self, connected: socket.socket, calls: Calls, monotonic: Callable[[], float]) -> None:
+    def __init__(self, connected: socket.socket, calls: Calls, environment: Environment) -> None:
         self._socket = connected
         self._calls = calls
-        self._monotonic = monotonic
+        self._monotonic = environment.monotonic
 
     @property
     def is_usable(self) -> bool:

@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
+from hybrisfs.environment import Environment
 from hybrisfs.quorums.names import RegisterNames
 from hybrisfs.quorums.rounds import Answer, Ask, Pause, Protocol, Round, RoundFailedError, Steps, Within, need
 from hybrisfs.quorums.thresholds import Thresholds
@@ -45,13 +46,12 @@ class Holds:
         names: RegisterNames,
         clouds: Sequence[int],
         thresholds: Thresholds,
-        clock: Callable[[], float],
+        environment: Environment,
     ) -> None:
-        """*clock*: seconds since some moment."""
         self._names = names
         self._clouds = clouds
         self._thresholds = thresholds
-        self._clock = clock
+        self._clock = environment.boot_time
         self._looked: float | None = None
         self._ignored: frozenset[int] = frozenset()
 

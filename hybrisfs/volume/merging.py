@@ -16,6 +16,7 @@ from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.merge.resolution import node_shown, signed_content
 from hybrisfs.merge.signing import only_reads
 from hybrisfs.merge.text import LARGEST, Merge, merge_texts
+from hybrisfs.read.evict import Evictor
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.registers.tree import content_key
 from hybrisfs.registers.values import Value
@@ -30,6 +31,7 @@ from hybrisfs.tree.unseen import Aspect, Change
 from hybrisfs.versions.ancestor import Side, version_before
 from hybrisfs.versions.contents import VersionReader, is_readable, size_of
 from hybrisfs.volume.decisions import Conflict, Conflicts
+from hybrisfs.write.relayer import Uploads
 from sync.codec import Writer, digest
 
 __all__ = ["Compared", "Merging", "Waiting"]
@@ -103,15 +105,14 @@ class Merging:
         fs: FileSystem,
         conflicts: Conflicts,
         fetcher: Fetcher,
-        wait_signed: Callable[[float], bool],
-        wait_for_room: Callable[[int], bool],
+        uploads: Uploads,
+        room: Evictor,
     ) -> None:
-        """*wait_signed*: see `Uploads.wait_signed`; *wait_for_room*: see `Room.wait_for_room`."""
         self._fs = fs
         self._conflicts = conflicts
         self._fetcher = fetcher
-        self._wait_signed = wait_signed
-        self._wait_for_room = wait_for_room
+        self._wait_signed = uploads.wait_signed
+        self._wait_for_room = room.wait_for_room
 
     # -- comparing -------------------------------------------------------------------------------
 

@@ -281,8 +281,7 @@ def open_control(
     conflicts = Conflicts(fs)
     browsing = Browsing(fs, reading.fetcher, reading.residency)
     parcels = Parcels(clouds, browsing.contents)
-    signed, room = writing.uploads.wait_signed, reading.room.wait_for_room
-    merging = Merging(fs, conflicts, reading.fetcher, signed, room)
+    merging = Merging(fs, conflicts, reading.fetcher, writing.uploads, reading.room)
     upkeep.checkup.minute.listen(parcels.look_after)
     return Control(
         kits,

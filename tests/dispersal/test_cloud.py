@@ -62,7 +62,7 @@ def ask(port: CloudPort, size: int, call: Callable[[Store], bytes]) -> threading
     def report(_: Answer[bytes]) -> None:
         over.set()
 
-    port.submit("get", size, call, report, clock=Stopwatch(time.monotonic))
+    port.submit("get", size, call, report, clock=Stopwatch(SYSTEM))
     return over
 
 
@@ -100,7 +100,7 @@ def test_a_call_that_has_been_answered_is_under_way_no_more() -> None:
             SMALL,
             lambda store: store.put("name", b""),
             lambda _: ended.put(port.under_way()),
-            clock=Stopwatch(time.monotonic),
+            clock=Stopwatch(SYSTEM),
             key="name",
         )
         assert ended.get(timeout=PATIENCE) == set()
@@ -144,12 +144,15 @@ def test_a_transfer_that_goes_on_is_not_late_for_those_behind_it() -> None:
             SMALL,
             lambda store: store.put(name, b""),
             lambda _: over.set(),
-            clock=Stopwatch(time.monotonic),
+            clock=Stopwatch(SYSTEM),
             stuck=lambda: told.append(name),
         )
         assert over.wait(PATIENCE)
 
-    with opened(Recorded(), clock) as port, OperationLoop[str](Operations(clock), 1e6) as loop:
+    with (
+        opened(Recorded(), clock) as port,
+        OperationLoop[str](Operations(Environment(monotonic=clock)), 1e6) as loop,
+    ):
         loop.track(port, port.submit("put", LARGE, slow, lambda _: None, clock=loop.clock))
         assert begun.wait(PATIENCE)
         loop.set_timer(10)

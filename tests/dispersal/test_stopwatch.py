@@ -14,7 +14,7 @@ from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.dispersal.ranking import TimerBounds
 from hybrisfs.dispersal.stopwatch import SLOWEST, Stopwatch, WatchedPacer
 from hybrisfs.dispersal.throttle import Throttle
-from hybrisfs.environment import SYSTEM
+from hybrisfs.environment import SYSTEM, Environment
 from tests.dispersal.fakes import CALM, Cluster, FakeClock, FakeStore, SteppingClock
 
 PATIENCE = 30.0
@@ -24,7 +24,7 @@ NAME = "object"
 
 def test_a_transfer_that_moves_never_stands_still() -> None:
     clock = FakeClock()
-    watch = Stopwatch(clock)
+    watch = Stopwatch(Environment(monotonic=clock))
     for total in range(1, 65):
         clock.now += 50
         watch.moved(0, total << 20)
@@ -39,7 +39,7 @@ def test_a_transfer_that_moves_never_stands_still() -> None:
 
 def test_a_trickle_is_a_standstill() -> None:
     clock = FakeClock()
-    watch = Stopwatch(clock)
+    watch = Stopwatch(Environment(monotonic=clock))
     for total in range(1, 101):
         clock.now += 1
         watch.moved(0, total)
@@ -50,7 +50,7 @@ def test_a_trickle_is_a_standstill() -> None:
 
 def test_what_a_cloud_moves_once_more_is_no_progress() -> None:
     clock = FakeClock()
-    watch = Stopwatch(clock)
+    watch = Stopwatch(Environment(monotonic=clock))
     for _ in range(10):
         clock.now += 10
         watch.moved(0, 100 * SLOWEST)
@@ -61,7 +61,7 @@ def test_what_a_cloud_moves_once_more_is_no_progress() -> None:
 
 def test_it_begins_when_it_is_started_and_stands_still_with_its_clock() -> None:
     clock = FakeClock()
-    watch = Stopwatch(clock)
+    watch = Stopwatch(Environment(monotonic=clock))
     clock.now += 7
     assert watch.standstill() == 7
     watch.start()
@@ -73,7 +73,7 @@ def test_it_begins_when_it_is_started_and_stands_still_with_its_clock() -> None:
 
 def test_a_pacer_tells_what_a_call_has_moved_both_ways() -> None:
     clock = FakeClock()
-    call, operation = Stopwatch(clock), Stopwatch(clock)
+    call, operation = Stopwatch(Environment(monotonic=clock)), Stopwatch(Environment(monotonic=clock))
     pacer = WatchedPacer(Throttle(SYSTEM).pacer((call, operation)), 3, (call, operation))
     assert not pacer.limited
     assert not call.has_moved
@@ -86,7 +86,7 @@ def test_a_pacer_tells_what_a_call_has_moved_both_ways() -> None:
 
 def test_the_deadline_of_an_operation_moves_with_its_bytes() -> None:
     clock = FakeClock()
-    with OperationLoop[str](Operations(clock), TIMEOUT) as loop:
+    with OperationLoop[str](Operations(Environment(monotonic=clock)), TIMEOUT) as loop:
         for total in range(1, 10):
             clock.now += TIMEOUT - 1
             assert loop.remaining() == 1

@@ -12,7 +12,7 @@ from backends import pacing
 from backends.store import Buffer
 from hybrisfs.dispersal.clouds import DEADLINE, TIMER, OperationLoop, Operations
 from hybrisfs.dispersal.throttle import StandingClock, Throttle
-from hybrisfs.environment import SYSTEM
+from hybrisfs.environment import SYSTEM, Environment
 from tests.dispersal.fakes import CALM, Cluster, FakeClock, FakeStore
 
 PATIENCE = 30.0
@@ -21,7 +21,7 @@ HELD = 1000.0  # seconds that each transfer is held back
 
 def test_a_clock_stands_still_while_anything_is_held_back() -> None:
     fake = FakeClock()
-    clock = StandingClock(fake)
+    clock = StandingClock(Environment(monotonic=fake))
     began = clock()
     fake.now += 1
     with clock.standing():
@@ -36,7 +36,7 @@ def test_a_clock_stands_still_while_anything_is_held_back() -> None:
 
 def test_timers_and_deadlines_do_not_count_what_is_held_back() -> None:
     clock = FakeClock()
-    with OperationLoop[str](Operations(clock), 60.0) as loop:
+    with OperationLoop[str](Operations(Environment(monotonic=clock)), 60.0) as loop:
         loop.set_timer(10.0)
         with loop.clock.standing():
             clock.now += HELD
@@ -62,7 +62,7 @@ def test_what_is_held_back_goes_on_at_a_new_rate_at_once() -> None:
                 held.set()
                 yield
 
-    pacer = throttle.pacer([Clock(SYSTEM.monotonic)])
+    pacer = throttle.pacer([Clock(SYSTEM)])
     assert pacer.sending(1 << 20) == 0.0
     with ThreadPoolExecutor(1) as pool:
         sending = pool.submit(pacer.sending, 1 << 20)

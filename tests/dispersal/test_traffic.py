@@ -13,7 +13,9 @@ def test_bytes_are_counted_as_they_move_and_progress_shows() -> None:
     now = [100.0]
     traffic, throttle = Traffic(Environment(monotonic=lambda: now[0])), Throttle(SYSTEM)
     with (
-        traffic.transfer("put", 1000, throttle.pacer((StandingClock(lambda: 0.0),))) as pacer,
+        traffic.transfer(
+            "put", 1000, throttle.pacer((StandingClock(Environment(monotonic=lambda: 0.0)),))
+        ) as pacer,
         pacing.paced(pacer),
     ):
         assert traffic.transfers() == [Transfer("put", 1000, 0, 0.0)]

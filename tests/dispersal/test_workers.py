@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
 import pytest
 
 from hybrisfs.dispersal.stopwatch import Stopwatch
 from hybrisfs.dispersal.workers import CloudWorkers, Job, WorkerLimits
+from hybrisfs.environment import SYSTEM
 from tests.surroundings import limited
 
 WAIT = 10.0  # seconds until a test that cannot succeed any more fails
@@ -29,7 +29,7 @@ class Gate:
 
 
 def job(gate: Gate, *, writes: bool = False, small: bool = False, key: str | None = None) -> Job:
-    return Job(gate, Stopwatch(time.monotonic), writes=writes, small=small, key=key)
+    return Job(gate, Stopwatch(SYSTEM), writes=writes, small=small, key=key)
 
 
 def test_runs_so_many_at_a_time_and_the_rest_in_order() -> None:
@@ -74,7 +74,7 @@ def test_says_how_much_the_reads_that_wait_will_move() -> None:
         (writing, 4, True),
         (ended, 8, False),
     ):
-        one = Job(gate, Stopwatch(time.monotonic), writes=writes, size=size)
+        one = Job(gate, Stopwatch(SYSTEM), writes=writes, size=size)
         workers.submit(one)
         assert running.begun.wait(WAIT)
     assert workers.awaited() == 2 + 8
@@ -226,7 +226,7 @@ def test_those_that_wait_or_come_while_a_call_is_late_are_told() -> None:
     def waiting(name: str) -> Job:
         gate = Gate()
         gate.opened.set()
-        return Job(gate, Stopwatch(time.monotonic), stuck=lambda: told.append(name))
+        return Job(gate, Stopwatch(SYSTEM), stuck=lambda: told.append(name))
 
     gate, last = Gate(), Gate()
     late, other = job(gate), waiting("before")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
@@ -32,10 +32,12 @@ class Service:
         self.waiting = threading.Semaphore(0)
         self.trouble: BaseException | None = None
         wait = Waiting.wait
+        self.wait: Callable[[Waiting[int, int]], None] = wait
+        """How threads wait; a test may have it do more."""
 
         def watched(one: Waiting[int, int]) -> None:
             self.waiting.release()
-            wait(one)
+            self.wait(one)
 
         monkeypatch.setattr(Waiting, "wait", watched)
 
@@ -107,7 +109,7 @@ class Sleepy(Service):
         super().__init__(monkeypatch, most)
         self.awake = threading.Semaphore(0)
         self.go_on = threading.Semaphore(0)
-        wait = Waiting.wait
+        wait = self.wait
 
         def slow(one: Waiting[int, int]) -> None:
             wait(one)
@@ -115,7 +117,7 @@ class Sleepy(Service):
                 self.awake.release()
                 assert self.go_on.acquire(timeout=PATIENCE)
 
-        monkeypatch.setattr(Waiting, "wait", slow)
+        self.wait = slow
 
     def begin(self, pool: ThreadPoolExecutor) -> list[Future[int]]:
         """Two threads are answered by one request; the first of them, which did not make it, is awake."""
@@ -209,14 +211,14 @@ def test_nobody_waits_for_a_thread_that_was_interrupted(monkeypatch: pytest.Monk
 
 def test_nobody_waits_for_one_that_was_interrupted_while_it_waited(monkeypatch: pytest.MonkeyPatch) -> None:
     service = Service(monkeypatch)
-    wait, is_first = Waiting.wait, threading.Lock()
+    wait, is_first = service.wait, threading.Lock()
 
     def interrupted(one: Waiting[int, int]) -> None:
         wait(one)
         if is_first.acquire(blocking=False):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Waiting, "wait", interrupted)
+    service.wait = interrupted
     with ThreadPoolExecutor(10) as pool:
         futures = service.ask_all(pool, 4)
         service.answer(2)
@@ -231,17 +233,16 @@ def test_nobody_waits_for_one_that_was_interrupted_while_it_was_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     service = Service(monkeypatch)
-    wait, interrupt = Waiting.wait, threading.Semaphore(0)
+    wait, interrupt = service.wait, threading.Semaphore(0)
 
     def interrupted(one: Waiting[int, int]) -> None:
         if one.asked != 2:
             wait(one)
             return
-        service.waiting.release()
         assert interrupt.acquire(timeout=PATIENCE)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Waiting, "wait", interrupted)
+    service.wait = interrupted
     with ThreadPoolExecutor(10) as pool:
         futures = service.ask_all(pool, 4)
         service.answer(1)
@@ -259,14 +260,14 @@ def test_nobody_waits_for_one_that_was_interrupted_when_it_was_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     service = Service(monkeypatch)
-    wait = Waiting.wait
+    wait = service.wait
 
     def interrupted(one: Waiting[int, int]) -> None:
         wait(one)
         if one.served and one.asked == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Waiting, "wait", interrupted)
+    service.wait = interrupted
     with ThreadPoolExecutor(10) as pool:
         futures = service.ask_all(pool, 4)
         service.answer(2)

@@ -13,6 +13,7 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
+from hybrisfs.environment import Environment
 from hybrisfs.errors import HybrisError
 from hybrisfs.quorums.conditional import write_if
 from hybrisfs.quorums.holds import Holds
@@ -264,7 +265,9 @@ class World:
     def holds(self) -> Holds:
         """Those of the container, as a device sees them that has not looked yet."""
         clouds = range(len(self.clouds))
-        return Holds(NAMES.of_holds("box"), clouds, self.thresholds, lambda: float(self.moment))
+        return Holds(
+            NAMES.of_holds("box"), clouds, self.thresholds, Environment(boot_time=lambda: float(self.moment))
+        )
 
     def register_at(self, prefix: str) -> Register:
         order = list(range(len(self.clouds)))

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from hybrisfs.environment import Environment
 from hybrisfs.quorums.holds import Holds
 from hybrisfs.quorums.names import Kind, Version
 from hybrisfs.quorums.reading import is_latest, read
@@ -64,7 +65,7 @@ def test_a_list_has_the_value_before_it() -> None:
     def divide(answer: Answer) -> dict[str, Answer]:
         return {names: Answer(tuple(answer.names))}
 
-    holds = Holds(NAMES.of_holds("box"), range(5), THRESHOLDS, float)
+    holds = Holds(NAMES.of_holds("box"), range(5), THRESHOLDS, Environment(boot_time=float))
     snapshot = take_snapshot(lambda _: world.register, names, divide, holds, 1)
     assert ask(world.clouds, snapshot, ALL).latest == {names: world.early}
 

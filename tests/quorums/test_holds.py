@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hybrisfs.environment import Environment
 from hybrisfs.errors import HybrisError
 from hybrisfs.quorums.holds import LOOK_SECONDS, Holds
 from hybrisfs.quorums.register import Register
@@ -32,7 +33,12 @@ class Adversary:
         self.writers = [self._write_for_ever(self.holds(), f"{number}") for number in range(writers)]
 
     def holds(self) -> Holds:
-        return Holds(NAMES.of_holds("box"), range(len(self.clouds)), self.thresholds, lambda: self.now)
+        return Holds(
+            NAMES.of_holds("box"),
+            range(len(self.clouds)),
+            self.thresholds,
+            Environment(boot_time=lambda: self.now),
+        )
 
     def register_at(self, prefix: str) -> Register:
         return Register(NAMES.at(prefix), range(len(self.clouds)), self.thresholds, self.codec)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from types import SimpleNamespace
+from typing import Any, TypeAlias
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hybrisfs.errors import HybrisError, UsageError
+from hybrisfs.read.fetch import Fetcher
+from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.unseen import Aspect, Change
 from hybrisfs.versions.catalog import Catalog
 from hybrisfs.versions.retention import DEFAULT_RETENTION
@@ -40,7 +43,18 @@ def merging(device: Device, room: Callable[[int], bool] = lambda length: False) 
         return True
 
     fs = device.rig.fs
-    return Merging(fs, Conflicts(fs), device.rig.fetcher, wait_signed, room)
+    return merging_of(fs, device.rig.fetcher, wait_signed, room)
+
+
+def merging_of(
+    fs: FileSystem,
+    fetcher: Fetcher,
+    wait_signed: Callable[[float], bool],
+    wait_for_room: Callable[[int], bool],
+) -> Merging:
+    """One without a volume: that signs, and makes room, in these ways."""
+    around: Any = SimpleNamespace(wait_signed=wait_signed, wait_for_room=wait_for_room)
+    return Merging(fs, Conflicts(fs), fetcher, around, around)
 
 
 def merge(device: Device, path: str = PATH) -> Compared:
@@ -382,7 +396,7 @@ def test_what_was_written_a_moment_ago_is_signed_first(fleet: Fleet) -> None:
     latest = fleet[0].read(place) + b"a moment ago\n"
     fleet[0].write(place, latest)
     fs = fleet[0].rig.fs
-    late = Merging(fs, Conflicts(fs), fleet[0].rig.fetcher, lambda _: False, lambda _: False)
+    late = merging_of(fs, fleet[0].rig.fetcher, lambda _: False, lambda _: False)
     with pytest.raises(HybrisError, match="could not be signed in time"):
         late.compare(PATH)
     merge(fleet[0])

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from hybrisfs.environment import Environment
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.volume.decisions import Conflicts
-from hybrisfs.volume.merging import Merging
 from hybrisfs.volume.unasked import LARGEST_UNASKED, Unasked, UnaskedLimits
 from tests.merge.fleet import Device, Fleet
 from tests.surroundings import Surroundings, limited
@@ -28,6 +27,7 @@ from tests.volume.test_merging import (
     by_rename,
     earlier,
     in_place,
+    merging_of,
     tree,
 )
 
@@ -46,7 +46,7 @@ class Merger:
         fs: FileSystem = device.rig.fs
         self.device = device
         self.conflicts = Conflicts(fs)
-        merging = Merging(fs, self.conflicts, device.rig.fetcher, wait_signed, lambda _: False)
+        merging = merging_of(fs, device.rig.fetcher, wait_signed, lambda _: False)
         self.stage = Unasked(fs, merging)
         self.stage.limits = environment.limits.of(UnaskedLimits)
 
@@ -225,10 +225,7 @@ def test_files_that_both_have_made(group: Group) -> None:
 def test_different_merges_of_the_same_versions(group: Group) -> None:
     """Whoever made them: nobody merges them in turn."""
     edited(group)
-    merging = [
-        Merging(one.device.rig.fs, one.conflicts, one.device.rig.fetcher, _true, _true)
-        for one in group.mergers
-    ]
+    merging = [merging_of(one.device.rig.fs, one.device.rig.fetcher, _true, _true) for one in group.mergers]
     for number, one in enumerate(merging):
         one.settle(PATH, one.compare(PATH).mark, BOTH + b"by %d\n" % number)
     group.fleet.meet()
