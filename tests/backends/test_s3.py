@@ -138,7 +138,7 @@ def test_opening_loads_no_sdk() -> None:
     program = (
         "import sys; from backends.registry import drivers, open_store\n"
         "for driver in drivers():\n"
-        "    open_store(driver.kind.form.lower())\n"
+        "    open_store(driver.kind.form.lower().replace('hash', '0' * 64))\n"
         "print([n for n in ('boto3', 'botocore', 'google.cloud.storage', 'azure', 'paramiko', 'keyring')"
         " if n in sys.modules])"
     )

@@ -58,7 +58,7 @@ def test_a_program_waits_for_a_silent_device_or_fails(device: Device, tmp_path: 
     usual, freshness.limits = freshness.limits, FreshnessLimits(wait_seconds=0.0)
     with pytest.raises(OSError, match=os.strerror(errno.ETIMEDOUT)):
         file.read_bytes()
-    assert any("laptop is heard of" in text for text in volume.status().warnings)
+    assert any("laptop is seen again" in text for text in volume.status().warnings)
     file.write_bytes(b"written")
     (tmp_path / "mnt" / "new").write_bytes(b"new")
     assert file.stat().st_size == 7

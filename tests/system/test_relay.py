@@ -90,9 +90,11 @@ def test_a_relay_that_lies_as_a_cloud_is_named_and_harms_nothing(tmp_path: Path)
         device.run("cloud", "add", "--code", code)
         device.run("volume", "redundancy", device.volume, "-f", "1", "-k", "1")
         files = {f"file {number}": os.urandom(1 << 20) for number in range(12)}
+        away = device.clouds[0].rename(tmp_path / "away")  # or folders, which are quicker, would get all
         for name, content in files.items():
             (device.mountpoint / name).write_bytes(content)
         device.sync()
+        away.rename(device.clouds[0])
         packs = [path for path in (tmp_path / "objects/home/packs").rglob("*") if path.is_file()]
         assert packs
         for path in packs:

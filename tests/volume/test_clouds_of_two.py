@@ -103,6 +103,7 @@ def test_a_cloud_is_called_otherwise_on_all_devices(devices: tuple[Device, Devic
     first, second = devices
     assert first.volume.clouds.rename("cloud-0", "hetzner").cloud == "hetzner"
     expected = ["cloud-1", "cloud-2", "cloud-3", "hetzner"]
+    hears(first, lambda: has(first, "answer"))
     for device in devices:
         hears(device, lambda: uses(device) == expected)  # noqa: B023 - at once
         assert device.volume.status().clouds[0].name == "hetzner"
