@@ -51,6 +51,8 @@ class Conformance:
     """Subclass and define the fixture `store`."""
 
     many_keys = 2500  # more than two pages
+    rounds = 4
+    """How often an object is replaced by each of some versions while it is read."""
 
     def test_an_object_comes_back_equal(self, store: Store) -> None:
         store.put("packs/ab/one", b"content")
@@ -304,7 +306,7 @@ class Conformance:
 
         with ThreadPoolExecutor(2) as pool:
             readers = [pool.submit(read) for _ in range(2)]
-            for version in versions * 4:
+            for version in versions * self.rounds:
                 store.put("head", version)
             written.set()
             for reader in readers:

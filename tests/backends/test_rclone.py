@@ -49,6 +49,8 @@ def opened(url: str, timing: Timing | None = None) -> Iterator[Store]:
 class TestLocal(Conformance):
     """The contract holds on a disk."""
 
+    many_keys = 1005
+
     @pytest.fixture
     def store(self, remotes: Remotes, tmp_path: Path) -> Iterator[Store]:
         yield from opened(f"rclone:disk:{tmp_path}/deep/folder")
@@ -76,6 +78,7 @@ class TestCrypt(Conformance):
 
 class _Behind(NetworkConformance, Conformance):
     many_keys = 120  # rclone takes its time between two requests to such servers
+    rounds = 1
     guards_access = False  # rclone has the login
     patience = 3  # it takes a while to get to know a server
 
