@@ -149,7 +149,7 @@ class RelayStore(HttpDriver[HttpClient]):
 
         token = secrets.get("token")
         if not token:
-            reason = "there is no token for this relay"
+            reason = "this machine has no token for the relay"
             raise AuthError(self.url, "open", "", reason, f"hybrisfs cloud login {self.url}")
         options: dict[str, Any] = {
             "assert_fingerprint": self._address.options["pin"],
@@ -177,7 +177,7 @@ class RelayStore(HttpDriver[HttpClient]):
 
         if isinstance(error, SSLError) and _OTHER_CERTIFICATE in str(error):
             reason = "it shows another certificate than the relay's"
-            advice = "somebody else answers there, or the relay was set up again: ask for its code"
+            advice = "ask for its code: it was set up again, or another machine answers there"
             return PermanentError(self.url, operation, name, reason, advice)
         if isinstance(error, HTTPError):
             return connection_error(self.url, operation, name, error)

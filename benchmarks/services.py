@@ -10,7 +10,7 @@ There are four parts; `--only` chooses one:
   turn; the clouds take their time as in `benchmarks.ycsb`.
 * *clients*: 128 threads of one process that write new keys, with values of 100 bytes and 1 kB, to an etcd on
   this machine: as metadata alone (a conditional update, with the value as the key's attributes), the same
-  with the threads in four processes, each of which is a device of its own, and as puts of a store over three
+  with the threads in four processes, each a device of its own; and as puts of a store over three
   clouds in memory. In turn with etcd's own benchmark tool, if `--tool` names it:
   `go build go.etcd.io/etcd/v3/tools/benchmark`, in a module that requires it.
 

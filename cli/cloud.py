@@ -189,7 +189,7 @@ def login(url: str | None, source: str | None, source_of_code: str | None, as_js
         elif sys.stdin.isatty():
             secrets = ask_secrets(wanted)
         else:
-            raise click.UsageError("give --secrets, because there is no terminal to ask on")
+            raise click.UsageError("there is no terminal: give --secrets")
         if not secrets:
             raise click.UsageError("nothing was given")
         facts = client.call(PlaceTryRequest(url, secrets))

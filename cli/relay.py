@@ -51,7 +51,7 @@ def serve(context: click.Context, listen: str, as_json: bool) -> int:
     """Be the relay, until Ctrl-C.
 
     Machines connect by TLS, and know the relay by its certificate, which is made here once. Forward the port
-    from the internet if they are to reach it from everywhere: who has no code gets nothing.
+    from the internet if they are to reach it from everywhere. Without a code, a machine gets nothing.
 
     The package has a unit that begins with the machine: systemctl enable --now hybrisfs-relay@USER, as root.
     """
@@ -104,7 +104,7 @@ def add(context: click.Context, space: str, address: str, quota: int, as_json: b
 def code(context: click.Context, space: str, new: bool, as_json: bool) -> None:
     """Print the code of SPACE.
 
-    Who has it can delete what is there, and add to it; nobody can read it without a key of the volume.
+    With it, a machine can add and delete objects. To read them takes a key of the volume.
     """
     from relay.spaces import Spaces
 

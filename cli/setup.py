@@ -265,7 +265,7 @@ def _free_folder(name: str) -> str:
 
 def _needed(value: str | None, option: str) -> str:
     if value is None:
-        raise click.UsageError(f"give {option}, because there is no terminal to ask on")
+        raise click.UsageError(f"there is no terminal: give {option}")
     return value
 
 

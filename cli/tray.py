@@ -18,7 +18,7 @@ def tray(autostart: bool | None) -> int:
     The menu opens folders and the page, and pauses transfers. The icon stays until the session ends or it is
     hidden. KDE, XFCE, Cinnamon, MATE and LXQt show it; GNOME does with its extension AppIndicator.
 
-    The package for Debian and Ubuntu starts it with each session of a user who has a volume.
+    The package for Debian and Ubuntu starts it with each session. Without a volume, it stays hidden.
     """
     from tray.session import serve, set_autostart
 

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from hybrisfs.client import HybrisError, UsageError, quoted
-from hybrisfs.secret_file import write_secret
+from hybrisfs.secret_file import identity_of, read_secret, write_secret
 from relay.files import alone
 
 __all__ = ["Space", "Spaces"]
@@ -57,10 +57,8 @@ class Spaces:
 
     def all(self) -> list[Space]:
         """Sorted by name."""
-        try:
-            with self._path.open("rb") as file:
-                content = file.read(_LARGEST)
-        except FileNotFoundError:
+        content = read_secret(self._path, _LARGEST)
+        if content is None:
             return []
         try:
             return sorted(msgspec.json.decode(content, type=_File).spaces, key=lambda one: one.name)
@@ -69,7 +67,7 @@ class Spaces:
 
     def opened(self, name: str, token: str) -> Space | None:
         """The space of that name, if the token opens it."""
-        stamp = self._identity()
+        stamp = identity_of(self._path)
         if stamp != self._stamp:
             self._known = {one.name: one for one in self.all()}
             self._stamp = stamp
@@ -116,13 +114,6 @@ class Spaces:
         if len(spaces) >= _MOST:
             raise UsageError(f"there are {_MOST} spaces already")
         return [*spaces, made]
-
-    def _identity(self) -> object:
-        try:
-            status = self._path.stat()
-        except FileNotFoundError:
-            return None
-        return status.st_ino, status.st_mtime_ns, status.st_size
 
     def _change(self, change: Callable[[list[Space]], list[Space]]) -> None:
         with alone(self._folder):

@@ -25,7 +25,7 @@ from nacl.exceptions import InvalidkeyError
 from nacl.pwhash import argon2id
 
 from hybrisfs.client import HybrisError, UsageError, quoted
-from hybrisfs.secret_file import write_secret
+from hybrisfs.secret_file import identity_of, read_secret, write_secret
 
 __all__ = ["Guard", "User", "Users"]
 
@@ -67,10 +67,8 @@ class Users:
 
     def all(self) -> list[User]:
         """Sorted by name."""
-        try:
-            with self._path.open("rb") as file:
-                content = file.read(_LARGEST)
-        except FileNotFoundError:
+        content = read_secret(self._path, _LARGEST)
+        if content is None:
             return []
         try:
             return sorted(msgspec.json.decode(content, type=_File).users, key=lambda one: one.name)
@@ -81,11 +79,7 @@ class Users:
 
     def stamp(self) -> object:
         """Something that changes when the users do."""
-        try:
-            status = self._path.stat()
-        except FileNotFoundError:
-            return None
-        return status.st_ino, status.st_mtime_ns, status.st_size
+        return identity_of(self._path)
 
     def add(self, name: str) -> str:
         """Add a user; return the password, which is kept nowhere. Raises UsageError for a bad name."""

@@ -2,7 +2,7 @@
 // for as long as it is open.
 
 import { about, ask, Failure, get } from "./api.js";
-import { button, choices, closing, dialog, trouble } from "./parts.js";
+import { button, choices, closing, dialog, field, trouble } from "./parts.js";
 import { h } from "./vdom.js";
 import { moment } from "./words.js";
 
@@ -144,13 +144,6 @@ export async function join(app) {
 }
 
 function joinFields() {
-  const field = (name, words, hint, more) =>
-    h(
-      "label",
-      { key: name },
-      h("span", null, words, hint ? h("small", null, ` ${hint}`) : null),
-      h("input", { name, spellcheck: "false", autocomplete: "off", ...more }),
-    );
   return [
     h("p", { key: "help", class: "quiet" }, "Nothing is deleted anywhere by that, here or there."),
     field("code", "The code that the other machine shows", "", { required: true }),

@@ -78,6 +78,16 @@ export function facts(...pairs) {
   );
 }
 
+/** A field of a form with its label, and a hint in small letters. `more`: properties of the input. */
+export function field(name, words, hint, more) {
+  return h(
+    "label",
+    { key: name },
+    h("span", null, words, hint ? h("small", null, ` ${hint}`) : null),
+    h("input", { name, spellcheck: "false", autocomplete: "off", ...more }),
+  );
+}
+
 /**
  * Open a dialog with what `content(here)` returns; resolves to what `here.close(answer)` was given, undefined
  * for Escape. Nothing that was typed in it is left when it closes. `here.redraw()` shows it again;

@@ -4,7 +4,7 @@
 import { ask, Failure, get } from "./api.js";
 import { askForCloud } from "./cloud_forms.js";
 import { mountVolume } from "./mounting.js";
-import { button, card, choices, closing, dialog, empty, notes, trouble } from "./parts.js";
+import { button, card, choices, closing, dialog, empty, field, notes, trouble } from "./parts.js";
 import { h } from "./vdom.js";
 import { list } from "./words.js";
 
@@ -99,13 +99,6 @@ async function watch(here, job) {
 }
 
 function fields() {
-  const field = (name, words, hint, more) =>
-    h(
-      "label",
-      { key: name },
-      h("span", null, words, hint ? h("small", null, ` ${hint}`) : null),
-      h("input", { name, spellcheck: "false", autocomplete: "off", ...more }),
-    );
   return [
     h("input", { key: "of", hidden: true, autocomplete: "username", value: "recovery kit" }),
     field("passphrase", "The passphrase of the recovery kit", "", { required: true, type: "password" }),
