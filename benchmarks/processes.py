@@ -40,8 +40,9 @@ def _memory(pids: list[int], field: str) -> float:
 
 
 def children(pid: int) -> list[int]:
-    """The processes that this one has started, as far as they run."""
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    """The processes that this one has started, from whichever of its threads, as far as they run."""
+    threads = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(word) for thread in threads for word in thread.read_text().split()]
 
 
 def share_in_use(seconds: float) -> float:
