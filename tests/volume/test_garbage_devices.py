@@ -24,7 +24,7 @@ from hybrisfs.volume.volume import Volume
 from sync import DeviceKey
 from tests.system.deadline import until
 from tests.volume.device import NAME, Device
-from tests.volume.test_garbage import collect, noise, packs, remove
+from tests.volume.test_garbage import ONE_CHUNK, collect, noise, packs, remove
 
 
 @pytest.fixture
@@ -46,10 +46,10 @@ def pair(tmp_path: Path) -> Iterator[tuple[Device, Home]]:
 
 def leaves_garbage(device: Device) -> dict[str, int]:
     """Keep one pack, and remove the only file of another; returns the shares of the first."""
-    device.write("kept", noise(1, 1 << 20))
+    device.write("kept", noise(1, ONE_CHUNK))
     device.sync()
     kept = packs(device)
-    device.write("gone", noise(2, 1 << 20))
+    device.write("gone", noise(2, ONE_CHUNK))
     device.sync()
     remove(device, "gone")
     device.sync()
