@@ -1,7 +1,7 @@
 """`python -m docs.evidence`: writes evidence.md, the papers' figures and ours; and tables in performance.md.
 
-The papers' figures are in `benchmarks/papers.json`; ours are read from the tables in `benchmarks/results`, so
-that no page says anything else than what was measured. A test compares.
+The papers' figures are in `benchmarks/papers/PAPER.json`; ours are read from the tables in
+`benchmarks/results`, so that no page says anything else than what was measured. A test compares.
 
 A page has a table of results where it has
 
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -28,30 +27,24 @@ __all__ = ["evidence_page", "main", "with_tables"]
 
 _DOCS: Final = Path(__file__).parent
 _RESULTS: Final = _DOCS.parent / "benchmarks" / "results"
-_PAPERS: Final = _DOCS.parent / "benchmarks" / "papers.json"
+_PAPERS: Final = _DOCS.parent / "benchmarks" / "papers"
+_ORDER: Final = ("hybris", "depot", "powerstore", "pasis", "pond")
 _PAGE: Final = _DOCS / "evidence.md"
 _PERFORMANCE: Final = _DOCS / "performance.md"
 _TABLE: Final = re.compile(r"(<!-- table (\w+)(?:: ([^>]*))? -->\n).*?(<!-- end -->)", re.DOTALL)
 _HEAD: Final = """# Evidence
 
 What the papers measured that HybrisFS comes from, and what its own benchmarks find. Made by
-`python -m docs.evidence` from `benchmarks/papers.json` and the results in `benchmarks/results`, each of which
-says date, machine, load and rounds. Machines, years and languages differ, so a figure of ours beside one of
-theirs says that a claim holds, not who is faster. [Performance](performance.md) has the comparisons with
-other programs on the same machine.
-"""
-_TAIL: Final = """
-Of what the papers show, these are not measured yet: DepSky beside Hybris; metadata in data centers far from
-each other (Hybris 5.4); traffic, storage and CPU of each of Depot's mechanisms (Fig. 4 to 9), and its
-latencies (Fig. 10 to 18); Pond's update latency, its archive and the Andrew benchmark (Tables 2 to 5 and 7,
-Fig. 4 to 6); PASIS's Table 1 and Fig. 5; PoWerStore beside a protocol with signatures.
+`python -m docs.evidence` from `benchmarks/papers/PAPER.json` and the results in `benchmarks/results`, each of
+which says date, machine, load and rounds. Machines, years and languages differ, so a figure of ours beside
+one of theirs says that a claim holds, not who is faster. [Performance](performance.md) has the comparisons
+with other programs on the same machine.
 """
 
 
 class Experiment(Struct, frozen=True, forbid_unknown_fields=True):
     """A figure of a paper, and ours. *ours* has a {} for each of *cells*."""
 
-    paper: str
     where: str
     what: str
     theirs: str
@@ -60,6 +53,14 @@ class Experiment(Struct, frozen=True, forbid_unknown_fields=True):
     """Of results: the file, the heading of the table or how it begins, the first cell of the row, and the
     head of the column or its number."""
     differs: str
+
+
+class Paper(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a paper measured. *not_measured*: what we have not, a sentence without a verb; "" for nothing."""
+
+    paper: str
+    experiments: list[Experiment]
+    not_measured: str
 
 
 @cache
@@ -91,28 +92,29 @@ def _cell(file: str, heading: str, row: str, column: str | int) -> str:
 
 
 def _circumstances(file: str) -> str:
+    module = f"papers.{file}" if (_PAPERS / f"{file}.py").exists() else file
     machine = json.loads((_RESULTS / f"{file}.json").read_text())["machine"]
     load = f", load {machine['load_average']}" if "load_average" in machine else ""
-    return f"{machine['date']}, {machine['cpus']} cores{load}, Python {machine['python']}"
+    where = f"{machine['date']}, {machine['cpus']} cores{load}, Python {machine['python']}"
+    return f"`python -m benchmarks.{module}`, {where}.\n"
 
 
 def evidence_page() -> str:
     """The text of evidence.md."""
-    return "".join([_HEAD, *_sections(), _TAIL])
+    papers = (msgspec.json.decode((_PAPERS / f"{name}.json").read_bytes(), type=Paper) for name in _ORDER)
+    return _HEAD + "".join(map(_section, papers))
 
 
-def _sections() -> Iterator[str]:
-    experiments = msgspec.convert(json.loads(_PAPERS.read_text()), list[Experiment])
-    for paper in dict.fromkeys(one.paper for one in experiments):
-        ours = [one for one in experiments if one.paper == paper]
-        yield f"\n## {paper}\n\n"
-        for file in dict.fromkeys(cell[0] for one in ours for cell in one.cells):
-            yield f"`python -m benchmarks.{file}`, {_circumstances(file)}.\n"
-        yield "\n"
-        yield "| where | what | the paper | HybrisFS | what differs |\n| --- | --- | --- | --- | --- |\n"
-        for one in ours:
-            found = one.ours.format(*(_cell(*cell) for cell in one.cells))
-            yield f"| {one.where} | {one.what} | {one.theirs} | {found} | {one.differs} |\n"
+def _section(paper: Paper) -> str:
+    files = dict.fromkeys(cell[0] for one in paper.experiments for cell in one.cells)
+    lines = [f"\n## {paper.paper}\n\n", *map(_circumstances, files), "\n"]
+    lines.append("| where | what | the paper | HybrisFS | what differs |\n| --- | --- | --- | --- | --- |\n")
+    for one in paper.experiments:
+        ours = one.ours.format(*(_cell(*cell) for cell in one.cells))
+        lines.append(f"| {one.where} | {one.what} | {one.theirs} | {ours} | {one.differs} |\n")
+    if paper.not_measured:
+        lines.append(f"\nNot measured: {paper.not_measured}\n")
+    return "".join(lines)
 
 
 def with_tables(page: str) -> str:
