@@ -37,6 +37,7 @@ from hybrisfs.api.ignoring import Ignored
 from hybrisfs.api.request import message_of
 from hybrisfs.api.status import (
     AnyVolume,
+    Archive,
     Cache,
     EventsRequest,
     MissingMount,
@@ -102,6 +103,8 @@ def _describe_volume(volume: AnyVolume) -> list[str]:
     lines.append(f"  {count(volume.files, 'file')}, {size(volume.bytes)}; {_describe_cache(volume.cache)}")
     if volume.versions.bytes:
         lines.append(f"  earlier versions: {size(volume.versions.bytes)} (hybrisfs versions)")
+    if volume.archive is not None:
+        lines.append(f"  {_archived(volume.archive)}")
     hold = describe_hold(volume.transfers)
     if hold is not None:
         lines.append(click.style(f"  {hold}", fg="yellow"))
@@ -120,6 +123,17 @@ def _describe_volume(volume: AnyVolume) -> list[str]:
         first, *advice = _message(volume.last_error)
         lines += [f"  last error: {first}", *(f"  {line}" for line in advice)]
     return lines
+
+
+def _archived(archive: Archive) -> str:
+    if not archive.archived:
+        waiting = f"after {archive.after} without a read" if archive.after != "off" else "nothing more"
+        return f"archive: nothing yet; {waiting}"
+    share = size(archive.archived), size(archive.hot + archive.archived)
+    return (
+        f"archive: {share[0]} of {share[1]} on the clouds, where it takes {size(archive.stored)}, "
+        f"{size(archive.saved)} less than before"
+    )
 
 
 def _describe_missing(name: str, volume: str, missing: MissingMount) -> list[str]:

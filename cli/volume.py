@@ -220,6 +220,16 @@ Examples:
     type=click.Choice(["on", "off"]),
     help="Whether texts that were changed in different places are merged unasked, on all machines.",
 )
+@click.option(
+    "--archive-after",
+    metavar="SPAN",
+    help='Store wide over the clouds what was not read for so long, on all machines: "30d", or "off".',
+)
+@click.option(
+    "--archive-code",
+    metavar="K+F",
+    help='How: "4+1" takes five clouds, any four of which are enough; "auto" is the cheapest. Default: auto.',
+)
 @json_option
 def set_(name: str, as_json: bool, **wanted: Any) -> None:
     """Show how the volume NAME behaves on this machine, or change that with the options.
@@ -235,6 +245,11 @@ def set_(name: str, as_json: bool, **wanted: Any) -> None:
     With --announce 30s you know sooner that changes of a machine may be missing: when it has been silent for
     two and a half minutes instead of 36. Each machine then puts a small object on the clouds, and asks for
     those of the others, every 30 seconds, which some clouds charge for.
+
+    What is new is kept in whole copies, unless k says otherwise, so that it is read quickly. With
+    --archive-after 30d what nobody read for 30 days is stored again over more clouds, each of which has a
+    piece: over five it takes 1.25 times its size instead of 2, and one of them may still fail. Each machine
+    does that in the background for what it has written; what is read again on two days becomes whole copies.
 
     Clouds, redundancy and limits have commands of their own: hybrisfs cloud, volume redundancy, limit.
     """

@@ -311,14 +311,16 @@ class Ring:
 
 # -- what clouds charge: list prices of well-known providers, and what a month of use costs at them -----
 # `prices.json` has for each provider, in USD: `storage` per GB and month, `put`, `get` and `list` per 1,000
-# requests, `egress` per GB, and `source`; `looked_up` is the day on which that was so.
+# requests, `egress` per GB, `source`, and `minimum_days` where there are any; `looked_up` is the day on which
+# that was so.
 
 
 _FILE: Final = Path(__file__).parent / "prices.json"
 
 
 class Prices(Struct, frozen=True):
-    """Of one provider, in USD: storage and egress per GB, requests per 1,000."""
+    """Of one provider, in USD: storage and egress per GB, requests per 1,000. What is deleted before
+    *minimum_days* have passed is charged for so many."""
 
     storage: float
     put: float
@@ -326,6 +328,7 @@ class Prices(Struct, frozen=True):
     list: float
     egress: float
     source: str
+    minimum_days: int = 0
 
 
 class Bill(Struct, frozen=True):

@@ -23,12 +23,22 @@ export const cost = {
       h(
         "section",
         { class: "hero", key: "hero" },
-        h("div", null, h("p", { class: "sentence" }, sentence), h("p", { class: "meaning" }, meaning)),
+        h(
+          "div",
+          null,
+          h("p", { class: "sentence" }, sentence),
+          h("p", { class: "meaning" }, meaning),
+          known.archived ? h("p", { class: "meaning" }, archived(known)) : null,
+        ),
       ),
       h("div", { class: "grid-cards", key: "clouds" }, known.clouds.map(cloud)),
     ];
   },
 };
+
+const archived = (known) =>
+  `The archive takes ${size(known.archived)} of that` +
+  (known.saved ? `, and saves about ${money(known.saved)} a month.` : ".");
 
 const month = (name) =>
   new Date(`${name}-15T12:00`).toLocaleDateString([], { month: "long", year: "numeric" });

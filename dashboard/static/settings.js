@@ -48,6 +48,12 @@ export const settings = {
             min: 1,
             help: "That it is there; fewer days cost more requests.",
           }),
+          text("archive_after", "Archive what was not read for, on all machines", known.archive_after, {
+            help: "30d, 6m; or off. It is stored over more clouds then, a piece on each, which takes less room.",
+          }),
+          text("archive_code", "How it is archived", known.archive_code, {
+            help: "4+1: on five clouds, any four of which are enough to read it. auto: as is cheapest.",
+          }),
           number("discard_hours", "Hours until the clouds delete what nothing needs", known.discard_hours, {
             min: 0,
           }),

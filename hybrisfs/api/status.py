@@ -16,6 +16,7 @@ from hybrisfs.api.request import LongRequest, Message, Moved, Record, Request, S
 from hybrisfs.api.traffic import Transfers
 
 __all__ = [
+    "Archive",
     "Pending",
     "PendingFile",
     "PendingFiles",
@@ -95,6 +96,23 @@ class VersionRoom(Record):
     """The rule: see `hybrisfs volume set --help`."""
     count: int
     bytes: int
+
+
+class Archive(Record):
+    """Packs that have rested and are stored with a wider code."""
+
+    after: str
+    """After how many days of rest, "30d"; "off" when nothing more is archived."""
+    code: str
+    """Of what is archived now, "4+1"; "" when the clouds allow none that takes less room."""
+    hot: int
+    """Bytes that are not archived, before they are dispersed."""
+    archived: int
+    """Bytes that are, likewise."""
+    stored: int
+    """Bytes that these take on all clouds together."""
+    saved: int
+    """How many bytes less that is than if they were not archived."""
 
 
 class Owing(Record):
@@ -194,6 +212,8 @@ class VolumeStatus(Record, kw_only=True):
     """None when it is mounted, or need not be."""
     merged: list[MergedFile] = msgspec.field(default_factory=list)
     """Those that this device has merged since the daemon's start, at most the last 100."""
+    archive: Archive | None = None
+    """None when nothing was ever archived."""
 
 
 class UnusableVolume(Record, kw_only=True):

@@ -181,6 +181,10 @@ class Cost(Record):
     """When the prices were looked up."""
     clouds: list[CloudCost]
     total: float
+    archived: int = 0
+    """Bytes that the archive takes on all clouds together."""
+    saved: float = 0.0
+    """What these would cost more in a month if they were not archived, at the mean price of the clouds."""
 
 
 class CostRequest(Request[Cost]):

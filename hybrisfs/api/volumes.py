@@ -151,6 +151,10 @@ class VolumeSettings(Named):
     """How often each device of the volume says at least that it is there."""
     merge_texts: bool = True
     """Devices of the volume merge texts unasked that were changed in different places."""
+    archive_after: str = "off"
+    """After how many days of rest devices of the volume archive something, "30d"; "off" for never."""
+    archive_code: str = "auto"
+    """The code of the archive, "4+1", or "auto" for the cheapest that the clouds allow."""
 
 
 class Rebuilt(Record):
@@ -271,6 +275,8 @@ class VolumeSetRequest(Request[VolumeSettings]):
     discover: bool | None = None
     announce_seconds: int | None = None
     merge_texts: bool | None = None
+    archive_after: Text | None = None
+    archive_code: Text | None = None
 
 
 class VolumeRebuildRequest(LongRequest[RebuiltVolume, Step]):

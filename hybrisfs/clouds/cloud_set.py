@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -26,6 +26,7 @@ from hybrisfs.clouds.redundancy import Recoder, Rewriting, ValueKeeping
 from hybrisfs.clouds.signpost import Signposts
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.errors import HybrisError
+from hybrisfs.gc.archive import Archive
 from hybrisfs.merge.cloud_records import (
     CloudRecord,
     CloudState,
@@ -37,6 +38,7 @@ from hybrisfs.merge.cloud_records import (
     read_redundancy,
 )
 from hybrisfs.parts import Clouds, Writing
+from hybrisfs.read.fetch import Fetcher
 from hybrisfs.registers.values import Stamp
 from hybrisfs.settings.config import MAX_CLOUDS, CloudConfig, VolumeConfig
 from hybrisfs.stages import Pause, Wake
@@ -81,6 +83,8 @@ class CloudSet:
         writing: Writing,
         checkpoints: Checkpoints,
         kits: Kits,
+        fetcher: Fetcher,
+        archive: Archive,
     ) -> None:
         self._ground = ground = clouds.ground
         self._sharing = sharing = ground.sharing
@@ -111,7 +115,7 @@ class CloudSet:
         self.arranged = Topic[[]]()
         """The clouds are others than before."""
         self._signposts = Signposts(ground, clouds.engine)
-        self.rewriting = self._rewriting()
+        self.rewriting = self._rewriting(fetcher, archive)
         self.values = ValueKeeping(clouds.key_values)
         sharing.arrivals.clouds_changed.listen(self.changed)
         sharing.members_changed.listen(self.changed)  # recovery kits tell who the members are
@@ -303,34 +307,28 @@ class CloudSet:
         renewed = self._kits.refresh()
         records, code = self.records()
         leaving = [n for n, (record, _) in records.items() if record.state is not CloudState.ACTIVE]
-        rewritten = self._rewrite()
+        own = self._drain.branches()
+        rewritten = self._rewrite([n for n in leaving if records[n][1].branch in own])
         left = [n for n in leaving if self._go_on() and not self._empty(n, *records[n], code)]
         self.arrange()  # no record may place anything on a cloud that has gone
         return unproven or bool(left) or not rewritten or not renewed
 
-    def _rewrite(self) -> bool:
-        """Rewrite what was written with another f or k; False when something is left."""
+    def _rewrite(self, leaving: Collection[int]) -> bool:
+        """Rewrite what was written with another f or k, or has more shares than there are clouds besides the
+        *leaving* ones, which this device lets go; False when something is left."""
         with self._ground.fs.state.transaction() as tx:
             agreed = read_redundancy(tx.registers)
         if agreed is None:
             return True
         own, code = self._drain.branches(), self._clouds.packs.redundancy
-        packs = self.rewriting.run(code, own, self._go_on, everything=agreed[1].branch in own)
+        everything = agreed[1].branch in own
+        packs = self.rewriting.run(code, own, self._go_on, everything=everything, leaving=leaving)
         return self.values.rewrite(code, self._go_on) and packs
 
-    def _rewriting(self) -> Rewriting:
-        return Rewriting(
-            self._ground.fs,
-            Recoder(
-                self._ground.fs,
-                self._sharing.signer,
-                self._ground.signals,
-                self._clouds.packs,
-                self._engine,
-            ),
-            self._maintenance.objects.segments,
-            self._engine,
-        )
+    def _rewriting(self, fetcher: Fetcher, archive: Archive) -> Rewriting:
+        fs, signals, packs = self._ground.fs, self._ground.signals, self._clouds.packs
+        recoder = Recoder(fs, self._sharing.signer, signals, packs, fetcher, archive)
+        return Rewriting(fs, recoder, self._maintenance.objects.segments, self._engine, archive)
 
     def _renumber_overruled(self) -> None:
         """Give a new number to a cloud that was added here under a number that another device gave to another

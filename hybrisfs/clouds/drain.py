@@ -150,9 +150,9 @@ class Drain:
         return secured, troubles
 
     def clear(self, cloud: int, secured: Container[str]) -> str | None:
-        """Remove from a cloud shares that are placed elsewhere, log segments that are *secured*, and all
-        parts of checkpoints, which other clouds have. Returns why that failed, None when it is done. A share
-        of a pack that is unknown here stays: another device is just putting it.
+        """Remove from a cloud shares that are placed elsewhere or read no more, log segments that are
+        *secured*, and all parts of checkpoints, which other clouds have. Returns why that failed, None when
+        it is done. A share of a pack that is unknown here stays: another device is just putting it.
         """
         found = [self._upkeep.names(cloud, prefix, _MOST_NAMES) for prefix in ("packs/", "log/", CHECKPOINTS)]
         if any(names is None for names in found):
@@ -181,7 +181,8 @@ class Drain:
             if share is not None:
                 pack, index = share
                 found = tx.packs.find(pack)
-                return found is not None and not found.is_at(index, cloud)
+                # No other cloud may have been there for a share of a pack whose place others have taken.
+                return found is not None and (not found.is_at(index, cloud) or tx.packs.is_rewritten(pack))
             segment = tx.segments.find(name)
             return segment is not None and cloud not in segment.placement
 

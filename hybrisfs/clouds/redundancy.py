@@ -16,16 +16,17 @@ from hybrisfs.bounded import in_parallel
 from hybrisfs.clouds.segment_repair import SegmentMender
 from hybrisfs.dispersal.engine import Engine
 from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable
-from hybrisfs.dispersal.pack import ERASURE_THRESHOLD, ChunkLocation, EncodedPack, PackBuilder, Redundancy
+from hybrisfs.dispersal.pack import ERASURE_THRESHOLD, EncodedPack, PackBuilder, Redundancy
 from hybrisfs.errors import HybrisError
+from hybrisfs.gc.archive import Archive
 from hybrisfs.kv.mend import ValueMender
 from hybrisfs.kv.opening import KeyValues
 from hybrisfs.kv.record import KeyMetadata
 from hybrisfs.kv.store import KeyValueStore
 from hybrisfs.merge.signing import Signer
+from hybrisfs.read.fetch import Fetcher
 from hybrisfs.registers.tree import PackedChunk, Rewritten, rewritten_key
 from hybrisfs.stages import Signals
-from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.state.packs import Pack, PackTable, chunks_of_pack
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
@@ -47,25 +48,35 @@ class RewritingState(Struct, frozen=True):
 class Rewriting:
     """The background job; its state may be read from any thread."""
 
-    def __init__(self, fs: FileSystem, recoder: Recoder, segments: SegmentMender, engine: Engine) -> None:
+    def __init__(
+        self, fs: FileSystem, recoder: Recoder, segments: SegmentMender, engine: Engine, archive: Archive
+    ) -> None:
+        self._archive = archive
         self._segments = segments
         self._engine = engine
         self._fs = fs
         self._recoder = recoder
-        self._clean: tuple[Redundancy, int] | None = (
-            None  # nothing was to be done for this code and these packs
-        )
+        self._clean: tuple[Redundancy, int, int] | None = None
+        """The code, the newest pack, and the most shares of an archived one, for which all was well."""
         self.state: RewritingState | None = None
 
     def run(
-        self, code: Redundancy, own: Collection[bytes], go_on: Callable[[], bool], *, everything: bool
+        self,
+        code: Redundancy,
+        own: Collection[bytes],
+        go_on: Callable[[], bool],
+        *,
+        everything: bool,
+        leaving: Collection[int] = (),
     ) -> bool:
-        """Rewrite the packs that do not have *code*, the present one: those of the *own* branches first,
-        then, with *everything*, those of others. True when nothing is left; stops when *go_on* is false.
+        """Rewrite the packs that do not have *code*, the present one, and are not archived either: those of
+        the *own* branches first, then, with *everything*, those of others, or else those that have a share on
+        a cloud that is *leaving*. True when nothing is left; stops when *go_on* is false.
         """
         with self._fs.state.transaction() as tx:
             newest = tx.packs.newest()
-        if self._clean == (code, newest):
+        clean = code, newest, self._archive.widest()
+        if self._clean == clean:
             return True
         trouble = self._spread_log(code, go_on)
         if trouble is not None:
@@ -73,7 +84,8 @@ class Rewriting:
             return False
         outdated = self._outdated(code)
         todo = [one for one in outdated if one.branch in own]
-        todo += [one for one in outdated if one.branch not in own] if everything else []
+        others = [one for one in outdated if one.branch not in own]
+        todo += [one for one in others if everything or not set(leaving).isdisjoint(one.placement)]
         troubles: list[str] = []
         for done, former in enumerate(todo):
             self.state = RewritingState(done, len(todo), troubles[0] if troubles else "")
@@ -88,8 +100,8 @@ class Rewriting:
             return False
         self.state = None
         if not todo:
-            self._clean = code, newest
-        return not todo or self.run(code, own, go_on, everything=everything)
+            self._clean = clean
+        return not todo or self.run(code, own, go_on, everything=everything, leaving=leaving)
 
     def is_done(self, code: Redundancy) -> bool:
         """Whether all packs that this device has looked at have *code*."""
@@ -108,7 +120,9 @@ class Rewriting:
     def _outdated(self, code: Redundancy) -> list[Pack]:
         """All chunks are gone over: without the volume's lock."""
         with self._fs.committed(lambda tx: None) as (_, database):
-            return PackTable(database).coded_otherwise(code.f, code.k, ERASURE_THRESHOLD)
+            return PackTable(database).coded_otherwise(
+                code.f, code.k, ERASURE_THRESHOLD, self._archive.widest()
+            )
 
 
 # -- rewriting packs with another code, when f or k of the volume have changed --------------------------
@@ -118,11 +132,8 @@ class Rewriting:
 # they stay where they are, because a device that lacks the update may be reading them.
 
 
-_CHUNK_SECONDS: Final = 60.0
-
-
 class Recoder:
-    """Rewrites packs, one after the other."""
+    """Rewrites packs, one after the other. What is archived stays so if it can."""
 
     def __init__(
         self,
@@ -130,54 +141,43 @@ class Recoder:
         signer: Signer,
         signals: Signals,
         maker: PackMaker,
-        engine: Engine,
+        fetcher: Fetcher,
+        archive: Archive,
     ) -> None:
         self._fs = fs
         self._signer = signer
         self._signals = signals
         self._maker = maker
-        self._engine = engine
+        self._fetcher = fetcher
+        self._archive = archive
 
     def rewrite(self, former: Pack) -> str | None:
         """Pack the chunks of a pack again; why that failed, None when it is done."""
         if is_ending(self._fs, former.id):
             return f"pack {former.id.hex()[:16]} is about to be deleted: that comes first"
+        plan = self._archive.plan()
+        stays = plan is not None and plan.is_archived(former.k)
+        code, clouds = (plan.code, plan.clouds) if plan is not None and stays else (None, None)
         try:
-            packs = self._encode(former)
-            placed = [(pack, self._maker.disperse(pack)) for pack in packs]
+            packs = self._encode(former, code)
+            placed = [(pack, self._maker.disperse(pack, among=clouds)) for pack in packs]
         except (ChunkUnavailable, CloudsUnavailable) as error:
             return str(error)
         if placed and not self._record(former, placed):
             return f"pack {former.id.hex()[:16]}: what was to replace it was deleted before it was recorded"
         return None
 
-    def _encode(self, former: Pack) -> list[EncodedPack]:
+    def _encode(self, former: Pack, code: Redundancy | None) -> list[EncodedPack]:
         """Raises ChunkUnavailable."""
-        builders: list[PackBuilder] = []
-        for ref, data in self._read(former):
-            sealed = self._maker.sealer.seal(ref.id, data)
-            if not builders or not self._maker.fits(builders[-1], len(sealed) + len(ref.id)):
-                builders.append(self._maker.builder())
-            builders[-1].add(ref.id, ref.length, sealed)
-        return [self._maker.finish(self._fs, one) for one in builders]
-
-    def _read(self, former: Pack) -> list[tuple[ChunkRef, bytes]]:
-        """The chunks that are read from a pack, from this disk where they are here."""
         with self._fs.state.transaction() as tx:
             refs = chunks_of_pack(tx, former.number)
-            here = {ref.number: tx.chunks.read_whole(ref) for ref in refs}
-        missing = [ref for ref in refs if here[ref.number] is None]
-        wanted = [self._location(former, ref) for ref in missing]
-        there = self._engine.get_chunks(wanted, timeout=_CHUNK_SECONDS) if wanted else []
-        fetched = {ref.number: data for ref, data in zip(missing, there, strict=True)}
-        return [(ref, here[ref.number] or fetched[ref.number]) for ref in refs]
-
-    @staticmethod
-    def _location(former: Pack, ref: ChunkRef) -> ChunkLocation:
-        placement = tuple(former.placement)
-        return ChunkLocation(
-            former.id, former.k, former.n, placement, ref.id, ref.length, ref.offset or 0, ref.sealed or 0
-        )
+        builders: list[PackBuilder] = []
+        for ref, data in zip(refs, self._fetcher.peek(refs), strict=True):
+            sealed = self._maker.sealer.seal(ref.id, data)
+            if not builders or not self._maker.fits(builders[-1], len(sealed) + len(ref.id), code):
+                builders.append(self._maker.builder())
+            builders[-1].add(ref.id, ref.length, sealed)
+        return [self._maker.finish(self._fs, one, code) for one in builders]
 
     def _record(self, former: Pack, placed: Sequence[tuple[EncodedPack, bytes]]) -> bool:
 

@@ -252,6 +252,9 @@ class FigureCommands:
         volume = self._slots.get(asked.name).open()
         months, prices = self._recorder.months(volume.name), load_prices()
         clouds = [_charged(one, months.get(one.number, []), prices) for one in volume.clouds.all()]
+        archive = volume.status(look=False).archive
+        charged = [prices[one.provider].storage for one in clouds if one.provider is not None]
+        price = sum(charged) / len(charged) if charged else 0.0
         return traffic_api.Cost(
             name=volume.name,
             month=time.strftime("%Y-%m"),
@@ -259,6 +262,8 @@ class FigureCommands:
             looked_up=looked_up(),
             clouds=clouds,
             total=sum(one.bill.total for one in clouds if one.bill is not None),
+            archived=archive.stored if archive is not None else 0,
+            saved=archive.saved / 1e9 * price if archive is not None else 0.0,
         )
 
 

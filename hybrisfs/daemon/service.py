@@ -245,12 +245,16 @@ class Daemon:
             agreed.announce_every(seconds)
         if (merge := wanted.pop("merge_texts", None)) is not None:
             agreed.set_merge_texts(merge)
+        after, code = wanted.pop("archive_after", None), wanted.pop("archive_code", None)
+        if after is not None or code is not None:
+            agreed.archive(after, code)
         if wanted.get("no_fetch_programs") == ["default"]:
             wanted["no_fetch_programs"] = DEFAULT_NO_FETCH_PROGRAMS
         if wanted:
             settings.edit(wanted)
         facts = settings.entries()
         facts.announce_seconds, facts.merge_texts = agreed.announce_seconds, agreed.merge_texts
+        facts.archive_after, facts.archive_code = agreed.archive_after, agreed.archive_code
         return facts
 
     def _mount(self, asked: MountRequest) -> Mounted:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -70,11 +70,13 @@ class Engine:
         self.values = Values(self._clouds, self._timing.put)
         self._turns = PackTurns(environment)
 
-    def put_pack(self, pack: EncodedPack, held: dict[int, int] | None = None) -> Placement:
+    def put_pack(
+        self, pack: EncodedPack, held: dict[int, int] | None = None, among: Collection[int] | None = None
+    ) -> Placement:
         """Store all shares, each on a cloud of its own; return the cloud of each share.
 
         *held*: the clouds that have acknowledged shares before, by share. These are not put again. It is
-        added to, also when this fails.
+        added to, also when this fails. *among*: the clouds that may be chosen, if not all.
         Blocks while those under way keep the lines busy. Raises CloudsUnavailable.
         """
         write = Write(
@@ -86,7 +88,7 @@ class Engine:
             patience_factor=_PACK_PATIENCE_FACTOR,
         )
         with self._turns.turn(write.size):
-            return writer.put(self._clouds, write, self._timing.put, held)
+            return writer.put(self._clouds, write, self._timing.put, held, among)
 
     def find_held(self, pack: EncodedPack) -> dict[int, int]:
         """Look which shares of a pack clouds in use have already: the cloud of each, as `put_pack` takes it.

@@ -5,7 +5,7 @@ The whole way to the clouds and back is in docs/internals/placement.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple, Protocol
 
 from msgspec import Struct
@@ -187,10 +187,13 @@ class PackClouds(Protocol):
     def numbers(self) -> Sequence[int]:
         """The numbers of the clouds that are open."""
 
-    def put_pack(self, pack: EncodedPack, held: dict[int, int] | None = None, /) -> Sequence[int]:
+    def put_pack(
+        self, pack: EncodedPack, held: dict[int, int] | None = None, among: Collection[int] | None = None, /
+    ) -> Sequence[int]:
         """Store all shares; return the cloud of each. Raises CloudsUnavailable.
 
-        *held*: the clouds that have acknowledged shares before, by share; it is added to.
+        *held*: the clouds that have acknowledged shares before, by share; it is added to. *among*: the clouds
+        that may be chosen, if not all.
         """
 
     def find_held(self, pack: EncodedPack, /) -> dict[int, int]:

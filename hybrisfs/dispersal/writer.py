@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Collection, Container, Iterator
 from contextlib import contextmanager
 from functools import partial
 from math import inf
@@ -63,15 +63,21 @@ class _Stored(NamedTuple):
 _Event: TypeAlias = _Started | _Stuck | _Stored
 
 
-def put(clouds: Clouds, write: Write, timeout: float, held: dict[int, int] | None = None) -> Placement:
+def put(
+    clouds: Clouds,
+    write: Write,
+    timeout: float,
+    held: dict[int, int] | None = None,
+    among: Collection[int] | None = None,
+) -> Placement:
     """Write all n objects; return the cloud of each. Raises CloudsUnavailable, at the latest when nothing of
     it has moved for `timeout` seconds.
 
     *held*: the clouds that have acknowledged some of them before. It is added to, also when this fails, and
-    afterwards when a put that has begun ends late.
+    afterwards when a put that has begun ends late. *among*: the clouds that may be chosen, if not all.
     """
     held = {} if held is None else held
-    order = clouds.order("put", write.size, asked=write.n)
+    order = clouds.order("put", write.size, among, asked=write.n)
     usual = clouds.usual(order[: write.n], "put", write.size) * write.patience_factor
     machine = PutMachine(
         write.n,

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from msgspec import Struct, field
 
 from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable
+from hybrisfs.dispersal.pack import ERASURE_THRESHOLD
 from hybrisfs.errors import HybrisError
+from hybrisfs.gc.archive import Archive, ArchivePlan
 from hybrisfs.gc.disposal import Disposer, Orphans, Trust, Unnamed
 from hybrisfs.gc.find import Candidate, Found, Pages, find_candidates, remember
 from hybrisfs.gc.limits import GcLimits
 from hybrisfs.gc.participant import Participant
-from hybrisfs.gc.rewrite import NeededOrphans, Rewriter
+from hybrisfs.gc.rewrite import HOT, NeededOrphans, Rewriter, Target
 from hybrisfs.parts import Ground, Writing
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.registers.ballots import MAX_PACKS, Stray
@@ -74,8 +76,16 @@ class Collector:
     """One look or step at a time, from any thread."""
 
     def __init__(
-        self, ground: Ground, fetcher: Fetcher, writing: Writing, thinner: Thinner, trust: Trust
+        self,
+        ground: Ground,
+        fetcher: Fetcher,
+        writing: Writing,
+        thinner: Thinner,
+        trust: Trust,
+        archive: Archive,
     ) -> None:
+        self._archive = archive
+        self._to_archive = deque[Candidate]()
         fs, signals, clouds = ground.fs, ground.signals, writing.clouds
         self._fs = fs
         self._following = writing.following
@@ -125,6 +135,7 @@ class Collector:
                 self._advance()
                 self._bring_lacking()
                 self._look_for_unproven()
+                self._archive_some()
                 if self._monotonic() >= self._look_due and not self._signals.transfers_paused:
                     self._look_due = self._monotonic() + self._limits.look_seconds
                     self._look(collection, self._pause, self._is_listing_due())
@@ -135,7 +146,7 @@ class Collector:
             except (ChunkUnavailable, CloudsUnavailable, OSError) as error:
                 log.info("what nobody needs stays for now: %s", error)
                 return Pause(self._limits.later_seconds)
-        return Pause(self._limits.step_seconds)
+        return Pause(0.0 if self._to_archive else self._limits.step_seconds)
 
     def collect(self, step: Step, *, dry_run: bool) -> Collection:
         """Look now for packs that nothing needs, and do all that can be done; with *dry_run*, only look.
@@ -177,6 +188,8 @@ class Collector:
         elif self._due()[0]:
             self._writing.uploads.wait(self._limits.shipped_within, lambda done, total: None)
             self._dispose(collection)
+        while self._to_archive and self._go_on() and not self._signals.transfers_paused:
+            self._archive_some()
         step(stages[2], 3, len(stages))
 
     def _find(self, pause: Callable[[], bool]) -> Found:
@@ -200,6 +213,7 @@ class Collector:
                 self._grace_ns,
                 pause,
                 self._limits,
+                self._archive.plan(),
             )
 
     def undeletable(self) -> dict[int, int]:
@@ -270,11 +284,16 @@ class Collector:
         if not self._may_propose():
             return
         with self._fs.state.transaction() as tx:
-            remember(tx, self._fs, found)
+            remember(tx, found, self._time_ns())
         empty = list(found.empty)
-        if found.sparse and not self._signals.transfers_paused:
-            collection.rewritten = self._rewriter.rewrite(found.sparse, self._limits.rewritten_bytes)
-            empty += found.sparse[: collection.rewritten]
+        plan = self._archive.plan()
+        if not self._signals.transfers_paused:
+            for some, target in self._targets(found.sparse, plan):
+                done = self._rewriter.rewrite(some, self._limits.rewritten_bytes, target)
+                collection.rewritten += done
+                empty += some[:done]
+            self._rewriter.rewrite(found.used_again, self._limits.rewritten_bytes)
+        self._to_archive = deque(found.rested)
         packs = [one.pack for one in empty]
         orphans, strays = self._unnamed(collection, pause) if listing else ([], [])
         while packs or orphans or strays:
@@ -285,6 +304,30 @@ class Collector:
             collection.proposed += proposed
             packs, orphans, strays = packs[room:], [], []
             self._advance()  # a device that is alone can go on with the rest
+
+    @staticmethod
+    def _targets(
+        sparse: Sequence[Candidate], plan: ArchivePlan | None
+    ) -> Iterator[tuple[list[Candidate], Target]]:
+        """How to pack these again: what is archived stays so."""
+        archived = [one for one in sparse if plan is not None and plan.is_archived(one.k)]
+        if archived and plan is not None:
+            yield archived, Target(plan.code, plan.clouds, 0)
+        if hot := [one for one in sparse if one not in archived]:
+            yield hot, HOT
+
+    def _archive_some(self) -> None:
+        """Archive some of what has rested. What is too little for a pack waits for more."""
+        plan = self._archive.plan()
+        if plan is None or plan.days is None or not self._may_propose():
+            self._to_archive.clear()
+            return
+        some, size = list[Candidate](), 0
+        while self._to_archive and size < self._limits.archived_bytes:
+            some.append(self._to_archive.popleft())
+            size += some[-1].needed.live
+        if some and not self._signals.transfers_paused:
+            self._rewriter.rewrite(some, size, Target(plan.code, plan.clouds, ERASURE_THRESHOLD))
 
     def _unnamed(self, collection: Collection, pause: Callable[[], bool]) -> tuple[list[bytes], list[Stray]]:
         """The orphaned packs and strays to propose. Leftovers of packs that ended long ago are deleted."""

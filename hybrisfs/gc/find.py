@@ -12,13 +12,14 @@ from typing import Final, NamedTuple
 from msgspec import Struct, field
 
 from hybrisfs.dispersal.errors import ChunkUnavailable
+from hybrisfs.gc.archive import ArchivePlan
 from hybrisfs.gc.limits import GcLimits
 from hybrisfs.members.role_table import Roles
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.state.database import Snapshot
 from hybrisfs.state.disposals import DeletionCandidate, DeletionCandidateTable
 from hybrisfs.state.file_chunks import hidden_contents
-from hybrisfs.state.packs import PackTable, needs_of_pack
+from hybrisfs.state.packs import KeptPack, PackTable, day_of, needs_of_pack
 from hybrisfs.state.state import Transaction
 from hybrisfs.state.unplaced import unproven
 from hybrisfs.tree.filesystem import FileSystem
@@ -35,6 +36,8 @@ class Candidate(Struct, frozen=True):
     pack: int
     needed: Needed
     since: int
+    k: int
+    """How many of its shares are needed to read it."""
 
 
 class Found(Struct):
@@ -44,12 +47,18 @@ class Found(Struct):
     empty: list[Candidate] = field(default_factory=list)
     sparse: list[Candidate] = field(default_factory=list)
     young: list[Candidate] = field(default_factory=list)
+    rested: list[Candidate] = field(default_factory=list)
+    """Packs to archive."""
+    used_again: list[Candidate] = field(default_factory=list)
+    """Archived packs that are to be hot again."""
+    met: list[int] = field(default_factory=list)
+    """Numbers of packs of which no use was known."""
     claimed: list[int] = field(default_factory=list)
     """Numbers of chunks that are kept, in a pack or on this disk, only because this device has not read them
     where others claim to have put them."""
 
     def __bool__(self) -> bool:
-        return bool(self.empty or self.sparse or self.young or self.claimed)
+        return bool(self.empty or self.sparse or self.young or self.rested or self.used_again or self.claimed)
 
 
 def find_candidates(
@@ -60,24 +69,39 @@ def find_candidates(
     grace_ns: int,
     pause: Callable[[], bool],
     limits: GcLimits,
+    plan: ArchivePlan | None,
 ) -> Found:
     """Look through the packs of *device* in the snapshot *db*. *pause* is called now and then, and says
-    whether to go on. Raises what `Pages.read` raises."""
+    whether to go on. *plan*: how packs are archived. Raises what `Pages.read` raises."""
     references = References(db, lists)
     before, doubted = DeletionCandidateTable(db).all(), PackTable(db).doubted()
     found = Found(claimed=unproven(db))
-    for pack in _packs(db, device, pause):
+    today = day_of(now_ns)
+    for kept, is_mine in _packs(db, device, pause):
+        pack = kept.number
+        is_used_again = plan is not None and plan.is_used_again(kept)
+        if not (is_mine or is_used_again):
+            continue
+        if not kept.used:
+            found.met.append(pack)
         needed = references.of(pack)
         found.claimed += needed.claimed
         if needed.claimed or (needed.live and pack in doubted):
             continue  # that is to be found out first; what may be gone cannot be packed again
+        if is_used_again and needed.live:
+            found.used_again.append(Candidate(pack, needed, now_ns, kept.k))
+            continue
+        if not is_mine:
+            continue
         if needed.live and (
             needed.dead < limits.least_dead or needed.live >= limits.sparse * (needed.live + needed.dead)
         ):
+            if plan is not None and plan.has_rested(kept, today):
+                found.rested.append(Candidate(pack, needed, now_ns, kept.k))
             continue
         _, live, since = before.get(pack, (pack, -1, now_ns))
         since = min(since, now_ns) if live == needed.live else now_ns
-        candidate = Candidate(pack, needed, since)
+        candidate = Candidate(pack, needed, since, kept.k)
         if since > now_ns - grace_ns:
             found.young.append(candidate)
         else:
@@ -85,24 +109,24 @@ def find_candidates(
     return found
 
 
-def remember(tx: Transaction, fs: FileSystem, found: Found) -> None:
+def remember(tx: Transaction, found: Found, now_ns: int) -> None:
     """Note what was found, for the next look."""
     candidates = [*found.empty, *found.sparse, *found.young]
     tx.deletion_candidates.replace(
         DeletionCandidate(one.pack, one.needed.live, one.since) for one in candidates
     )
+    tx.packs.were_met(found.met, now_ns)
 
 
-def _packs(db: Snapshot, device: bytes, pause: Callable[[], bool]) -> Iterator[int]:
-    """The packs that *device* looks after."""
+def _packs(db: Snapshot, device: bytes, pause: Callable[[], bool]) -> Iterator[tuple[KeptPack, bool]]:
+    """All packs, and whether *device* looks after each."""
     table, last = PackTable(db), 0
     members = table.keepers() - Roles(db).readers()
     lowest = min(members, default=device)
-    while authors := table.authors_after(last, _ROWS):
-        for pack, author in authors.items():
-            if author == device or (author not in members and lowest == device):
-                yield pack
-        last = max(authors)
+    while packs := table.kept_after(last, _ROWS):
+        for pack in packs:
+            yield pack, pack.author == device or (pack.author not in members and lowest == device)
+        last = packs[-1].number
         if not pause():
             return
 

@@ -33,6 +33,8 @@ class GcLimits(Struct, frozen=True):
     """... if that frees at least so many bytes of sealed chunks."""
     rewritten_bytes: int = 64 << 20
     """That are packed again after one look in the background."""
+    archived_bytes: int = 16 << 20
+    """That are archived in one go."""
     pause: float = 0.02
     """Seconds without work, in the background, after some packs."""
     shipped_within: float = 60.0

@@ -7,24 +7,38 @@ holds nothing that is needed here, until all have agreed that it may go: each re
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Protocol, TypeAlias
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from hybrisfs.bounded import in_groups
 from hybrisfs.dispersal.errors import ChunkUnavailable
-from hybrisfs.dispersal.pack import PACK_TARGET, ChunkLocation, PackBuilder
+from hybrisfs.dispersal.pack import PACK_TARGET, ChunkLocation, PackBuilder, Redundancy
 from hybrisfs.dispersal.share import Table, TableEntry
 from hybrisfs.gc.find import Candidate
 from hybrisfs.merge.signing import Signer
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.stages import Signals
+from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.state.unplaced import awaited, dirty_among
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.write.pack import PackMaker, record_pack
 
-__all__ = ["NeededOrphans", "Rewriter"]
+__all__ = ["HOT", "NeededOrphans", "Rewriter", "Target"]
 
 log = logging.getLogger(__name__)
+
+
+class Target(NamedTuple):
+    """How chunks are packed again: with a code, on some clouds, if it is worth it for so many bytes of sealed
+    chunks at *least*."""
+
+    code: Redundancy | None
+    clouds: Collection[int] | None
+    least: int
+
+
+HOT: Final = Target(None, None, 0)
+"""As new packs are."""
 
 
 class Rewriter:
@@ -44,7 +58,7 @@ class Rewriter:
         self._maker = maker
         self._fetcher = fetcher
 
-    def rewrite(self, packs: Iterable[Candidate], most: int) -> int:
+    def rewrite(self, packs: Iterable[Candidate], most: int, target: Target = HOT) -> int:
         """Pack the needed chunks of *packs* again, up to about *most* bytes. Returns how many packs were
         done. Raises ChunkUnavailable, CloudsUnavailable and OSError; packs done before stay done.
         """
@@ -54,42 +68,41 @@ class Rewriter:
         for candidate in packs:
             if moved >= most or self._signals.stopping:
                 break
-            for number in candidate.needed.chunks:
-                identity, length, sealed = self._sealed(number, candidate.pack)
-                if identity in builder or not sealed:
+            for ref, data in self._read(candidate):
+                sealed = self._maker.sealer.seal(ref.id, data)
+                if ref.id in builder:
                     continue
-                if not self._maker.fits(builder, len(sealed) + len(identity)):
-                    self._put(builder, numbers)
+                if not self._maker.fits(builder, len(sealed) + len(ref.id), target.code):
+                    self._put(builder, numbers, target)
                     builder, numbers = self._maker.builder(), {}
-                builder.add(identity, length, sealed)
-                numbers[identity] = number
+                builder.add(ref.id, ref.length, sealed)
+                numbers[ref.id] = ref.number
                 moved += len(sealed)
             gathered.append(candidate)
             if builder.sealed_size >= PACK_TARGET:
-                self._put(builder, numbers)
+                self._put(builder, numbers, target)
                 builder, numbers = self._maker.builder(), {}
                 done += self._note(gathered)
                 gathered = []
         if builder.count:
-            self._put(builder, numbers)
+            if builder.sealed_size < target.least:
+                return done
+            self._put(builder, numbers, target)
         return done + self._note(gathered)
 
-    def _sealed(self, number: int, pack: int) -> tuple[bytes, int, bytes]:
-        """Id, length and sealed bytes of a chunk; no bytes when it is in that pack no more."""
+    def _read(self, candidate: Candidate) -> list[tuple[ChunkRef, bytes]]:
+        """What is needed of a pack and is read from it still."""
         with self._fs.state.transaction() as tx:
-            ref = tx.chunks.get_if_known(number)
-            if ref is None or ref.pack != pack:
-                return b"", 0, b""
-            data = tx.chunks.read_whole(ref)
-        if data is None:
-            data = self._fetcher.fetch_one(ref)
-        return ref.id, len(data), self._maker.sealer.seal(ref.id, data)
+            known = [tx.chunks.get_if_known(number) for number in candidate.needed.chunks]
+        refs = [ref for ref in known if ref is not None and ref.pack == candidate.pack]
+        return list(zip(refs, self._fetcher.peek(refs), strict=True))
 
-    def _put(self, builder: PackBuilder, numbers: dict[bytes, int]) -> None:
-        pack = self._maker.finish(self._fs, builder)
+    def _put(self, builder: PackBuilder, numbers: dict[bytes, int], target: Target) -> None:
+        pack = self._maker.finish(self._fs, builder, target.code)
         # Nobody else knows of the pack before it is recorded; if it came to end all the same, the chunks
         # stay where they are, and it is done again.
-        record_pack(self._fs, self._signer, pack, self._maker.disperse(pack), numbers)
+        placement = self._maker.disperse(pack, among=target.clouds)
+        record_pack(self._fs, self._signer, pack, placement, numbers)
         self._signals.packed()
 
     def _note(self, packs: Sequence[Candidate]) -> int:

@@ -42,6 +42,7 @@ _IN_A_ROW: Final = 512  # chunks of one run ahead of a reader
 _AHEAD_CHUNKS: Final = 32  # of a file, among which something is looked for that is not here
 _THREADS: Final = 8
 _DEVICE_SECONDS: Final = 5.0  # that other devices may be silent when they are asked for chunks
+_PEEKED_BYTES: Final = 8 << 20
 _REFUTED: Final = 3  # chunks that are not in a pack: its other ones are not looked for there
 
 
@@ -91,6 +92,7 @@ class Fetcher:
         """They may be others at any moment."""
         self._fs = fs
         self._monotonic = fs.environment.monotonic
+        self._time_ns = fs.environment.time_ns
         self._wait = fs.environment.wait
         self._clouds = clouds
         self._signals = signals
@@ -151,6 +153,16 @@ class Fetcher:
         with self._fs.state.transaction() as tx:
             tx.chunks.keep(ref.number, data)
         return data
+
+    def peek(self, refs: Sequence[ChunkRef]) -> list[bytes]:
+        """The bytes of chunks of one pack, from this disk or the clouds; nothing is kept here for that.
+        Called without the volume's lock. Raises ChunkUnavailable."""
+        with self._fs.state.transaction() as tx:
+            found = {ref.number: data for ref in refs if (data := tx.chunks.read_whole(ref)) is not None}
+        missing = [ref for ref in refs if ref.number not in found]
+        for some in in_groups(missing, lambda ref: ref.sealed or 0, _PEEKED_BYTES):
+            found |= {ref.number: data for ref, data in zip(some, self._get(some), strict=True)}
+        return [found[ref.number] for ref in refs]
 
     def fetch_from_devices(self, refs: Sequence[ChunkRef]) -> int:
         """Bring those of the chunks that are neither here nor under way, as far as other devices have them.
@@ -351,6 +363,8 @@ class Fetcher:
         if rest:
             found = self._get(rest)
             got.update(zip((ref.number for ref in rest), found, strict=True))
+            with self._fs.state.transaction() as tx:
+                tx.packs.were_read({ref.pack for ref in rest if ref.pack}, self._time_ns())
         return [got[ref.number] for ref in run]
 
     def _ask(self, run: Sequence[ChunkRef]) -> dict[int, bytes]:

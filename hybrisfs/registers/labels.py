@@ -19,6 +19,11 @@ least so many devices (`hybrisfs.read.copies`). Of several of these the greatest
 On the root, ``announce=SECONDS`` (10 to 900) asks all devices to announce themselves at least so often
 (`sync.follow`). Of several of these the least counts; without one it is 900.
 
+On the root, ``archive=AFTER/K`` asks all devices to archive what has rested for AFTER days (1 to 3660), so
+that K clouds (2 to 31) are needed to read it, or with ``auto`` as many as is cheapest
+(`hybrisfs.gc.archive`). With ``off`` for AFTER nothing more is archived. Of several of these the one that
+archives last counts, and of these the one with the smallest K, before ``auto``.
+
 The label ``merge=off`` asks that no device merges versions of the node, or of what is below it, unasked
 (`hybrisfs.volume.unasked`).
 
@@ -31,7 +36,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from hybrisfs.kinds import LABEL
 from sync.codec import DecodeError
@@ -39,14 +44,18 @@ from sync.follow import ANNOUNCE_SECONDS
 
 __all__ = [
     "ADDED",
+    "ArchiveAsked",
     "LABEL_BYTES",
     "LEAST_ANNOUNCE",
     "MERGE_OFF",
+    "MOST_ARCHIVE_DAYS",
     "MOST_COPIES",
     "MOST_LABELS",
     "TAKEN_AWAY",
     "announce_asked",
     "announce_label",
+    "archive_asked",
+    "archive_label",
     "as_text",
     "check_label",
     "copies_asked",
@@ -65,11 +74,13 @@ ADDED: Final = b"\1"
 TAKEN_AWAY: Final = b"\0"
 MOST_COPIES: Final = 32
 MERGE_OFF: Final = "merge=off"
+MOST_ARCHIVE_DAYS: Final = 3660
 LEAST_ANNOUNCE: Final = 10
 """The fewest seconds between two announcements for which a label can ask."""
 _SEPARATOR: Final = ","
 _COPIES: Final = re.compile(r"copies=([1-9][0-9]?)")
 _ANNOUNCE: Final = re.compile(r"announce=([1-9][0-9]{1,2})")
+_ARCHIVE: Final = re.compile(r"archive=(off|[1-9][0-9]{0,3})/(auto|[2-9]|[12][0-9]|3[01])")
 # By code points, not by what some version of Unicode calls printable: all devices have to decide alike.
 _UNFIT: Final = re.compile(r"[\x00-\x1f\x7f-\x9f,]|^ | $")
 
@@ -133,6 +144,31 @@ def announce_asked(words: Iterable[str]) -> int | None:
     found = (_ANNOUNCE.fullmatch(word) for word in words)
     numbers = (int(one[1]) for one in found if one is not None)
     return min((one for one in numbers if LEAST_ANNOUNCE <= one <= ANNOUNCE_SECONDS), default=None)
+
+
+class ArchiveAsked(NamedTuple):
+    """What labels of the root ask for: after how many *days* of rest something is to be archived, None for
+    never; and for how many clouds, *k*, that are needed to read it, None for as many as is cheapest."""
+
+    days: int | None
+    k: int | None
+
+
+def archive_label(asked: ArchiveAsked) -> str:
+    """The label of the root that asks devices to archive what has rested."""
+    return f"archive={asked.days or 'off'}/{asked.k or 'auto'}"
+
+
+def archive_asked(words: Iterable[str]) -> ArchiveAsked | None:
+    """What labels of the root ask to be archived; None when none ever did."""
+    found = [
+        ArchiveAsked(*(int(part) if part.isdigit() else None for part in one.groups()))
+        for one in map(_ARCHIVE.fullmatch, words)
+        if one is not None
+    ]
+    never, widest = MOST_ARCHIVE_DAYS + 1, MOST_COPIES
+    known = [one for one in found if (one.days or 0) <= MOST_ARCHIVE_DAYS]
+    return max(known, key=lambda one: (one.days or never, -(one.k or widest)), default=None)
 
 
 def as_text(words: Iterable[str]) -> bytes:

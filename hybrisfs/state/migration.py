@@ -33,6 +33,7 @@ format  what has changed
 20      column `file_chunk.skip`: files show parts of chunks
 21      `meta` of the redo log
 22      column `deletion.cause`: what is overwritten waits apart from what is gone
+23      columns `pack.used` and `pack.reads`: what has rested may be archived
 ======  =======================================================================================
 """
 
@@ -299,11 +300,21 @@ def _add_redo(connection: sqlite3.Connection, _: _Given) -> bool:
 
 
 def _add_causes(connection: sqlite3.Connection, _: _Given) -> bool:
-    """Unless the table was made within this migration, by `HOLDS` as it is now."""
-    columns = connection.execute("PRAGMA table_info(deletion)").fetchall()
-    if "cause" not in (one[1] for one in columns):
-        connection.execute("ALTER TABLE deletion ADD COLUMN cause INTEGER NOT NULL DEFAULT 0")
+    _add_number(connection, "deletion", "cause")
     return True
+
+
+def _add_use(connection: sqlite3.Connection, _: _Given) -> bool:
+    for column in ("used", "reads"):
+        _add_number(connection, "pack", column)
+    return True
+
+
+def _add_number(connection: sqlite3.Connection, table: str, column: str) -> None:
+    """Add a column of numbers, 0 in all rows; a table that is laid out as it is now has it already."""
+    columns = connection.execute(f"PRAGMA table_info({table})").fetchall()
+    if column not in (one[1] for one in columns):
+        connection.execute(f"ALTER TABLE {table} ADD COLUMN {column} INTEGER NOT NULL DEFAULT 0")
 
 
 _STEPS: Final[dict[int, Step]] = {
@@ -324,4 +335,5 @@ _STEPS: Final[dict[int, Step]] = {
     19: _add_skips,
     20: _add_redo,
     21: _add_causes,
+    22: _add_use,
 }

@@ -22,6 +22,7 @@ from hybrisfs.state.database import Reader
 from sync import Rename
 
 __all__ = [
+    "KeptPack",
     "Lost",
     "Pack",
     "PackOnCloud",
@@ -30,6 +31,7 @@ __all__ = [
     "chunks_of_lost_pack",
     "chunks_of_pack",
     "count_of_pack",
+    "day_of",
     "filled_packs",
     "lost_packs",
     "needs_of_pack",
@@ -43,6 +45,8 @@ __all__ = [
 ]
 
 _COLUMNS: Final = "number, id, k, n, placement, clock, branch, proven, doubted"
+_DAY_NS: Final = 86_400 * 10**9
+_READ_TOGETHER: Final = 30  # days that may lie between two reads that count together
 _REWRITTEN: Final = f"EXISTS (SELECT 1 FROM register WHERE key = {REWRITTEN.sql_key('pack.id')})"
 
 
@@ -86,6 +90,25 @@ class PackOnCloud(NamedTuple):
     id: bytes
     branch: bytes
     rewritten: bool
+
+
+def day_of(now_ns: int) -> int:
+    """The day of a moment, since the epoch, as `used` has it."""
+    return now_ns // _DAY_NS
+
+
+class KeptPack(NamedTuple):
+    """A pack that has not ended, and the use of it that this device knows."""
+
+    number: int
+    author: bytes | None
+    """The device that has named it; None where no such device is known."""
+    k: int
+    placement: bytes
+    """The number of the cloud that has each share, one byte each."""
+    used: int
+    reads: int
+    """See table `pack`."""
 
 
 class PackTable:
@@ -153,15 +176,30 @@ class PackTable:
         """The numbers of the packs of which a member says that they have ended."""
         return {number for (number,) in self._db.execute("SELECT number FROM pack WHERE doubted")}
 
-    def authors_after(self, number: int, limit: int) -> dict[int, bytes | None]:
-        """The numbers of the next packs after this one that have not ended, up to *limit*, and the
-        devices that have named them, None where no such device is known."""
-        return dict(
-            self._db.execute(
-                "SELECT p.number, b.device FROM pack p LEFT JOIN log_branch b ON b.id = p.branch "
-                "WHERE p.number > ? AND p.n > 0 ORDER BY p.number LIMIT ?",
-                (number, limit),
-            )
+    def kept_after(self, number: int, limit: int) -> list[KeptPack]:
+        """The next packs after this one that have not ended, up to *limit*."""
+        rows = self._db.execute(
+            "SELECT p.number, b.device, p.k, p.placement, p.used, p.reads "
+            "FROM pack p LEFT JOIN log_branch b ON b.id = p.branch "
+            "WHERE p.number > ? AND p.n > 0 ORDER BY p.number LIMIT ?",
+            (number, limit),
+        )
+        return [KeptPack(*row) for row in rows]
+
+    def were_read(self, packs: Collection[int], now_ns: int) -> None:
+        """Programs here have just had something fetched from these packs, by number."""
+        self._db.executemany(
+            "UPDATE pack SET used = ?2, "
+            f"reads = CASE WHEN reads > 0 AND ?2 - used > {_READ_TOGETHER} THEN 1 ELSE reads + 1 END "
+            "WHERE number = ?1 AND NOT (used = ?2 AND reads > 0)",
+            [(pack, day_of(now_ns)) for pack in packs],
+        )
+
+    def were_met(self, packs: Collection[int], now_ns: int) -> None:
+        """A look has just come across these packs, of which no use was known."""
+        self._db.executemany(
+            "UPDATE pack SET used = ? WHERE number = ? AND used = 0",
+            [(day_of(now_ns), pack) for pack in packs],
         )
 
     def keepers(self) -> set[bytes]:
@@ -193,15 +231,22 @@ class PackTable:
         ).fetchone()
         return int(count)
 
-    def coded_otherwise(self, f: int, k: int, small: int) -> list[Pack]:
+    def is_rewritten(self, pack: bytes) -> bool:
+        """Whether others have taken the place of the pack with this id."""
+        query = f"SELECT {_REWRITTEN} FROM pack WHERE id = ?"
+        return self._db.execute(query, (pack,)).fetchone() == (1,)
+
+    def coded_otherwise(self, f: int, k: int, small: int, widest: int) -> list[Pack]:
         """The packs that chunks are read from and that do not survive the loss of just *f* clouds, or are
-        divided by another number than *k*; but those with less than *small* bytes may be copies."""
+        divided by another number than *k*; but those with less than *small* bytes may be copies, and those
+        with up to *widest* shares may be divided by more."""
         columns = ", ".join(f"p.{column}" for column in _COLUMNS.split(", "))
         rows = self._db.execute(
             f"SELECT {columns} FROM chunk c JOIN pack p ON p.number = c.pack WHERE c.pack > 0 "
             "GROUP BY p.number "
-            "HAVING p.n - p.k <> ?1 OR (p.k <> ?2 AND NOT (p.k = 1 AND total(c.sealed) < ?3))",
-            (f, k, small),
+            "HAVING p.n - p.k <> ?1 OR (p.k <> ?2 AND NOT (p.k = 1 AND total(c.sealed) < ?3) "
+            "AND NOT (p.k > ?2 AND p.n <= ?4))",
+            (f, k, small, widest),
         )
         return [_pack(row) for row in rows]
 

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 APPLICATION_ID = 0x48796246  # "HybF", shown by file(1)
-SCHEMA_VERSION = 22  # `migration` tells of earlier ones
+SCHEMA_VERSION = 23  # `migration` tells of earlier ones
 ROOT_INO = 1
 
 _TABLES = f"""
@@ -164,7 +164,9 @@ CREATE INDEX chunk_of_pack ON chunk (pack) WHERE pack > 0;
 -- `n` 0: it has ended. Its id is kept, and never used again. `proven`: this device has put shares of
 -- it where `placement` says, or read from them; else a member says so. `doubted`: it is said that it has
 -- ended, and not known here whether all agreed (hybrisfs.members.minutes): it is read from while it is
--- there, and nothing new relies on it.
+-- there, and nothing new relies on it. `used`: the day, counted since the epoch, on which programs here last
+-- had something fetched from it, or else a look through packs first met it; 0 before that. `reads`: on how
+-- many days something was fetched, none of which came later than a month after the one before.
 CREATE TABLE pack (
     number    INTEGER PRIMARY KEY,
     id        BLOB NOT NULL UNIQUE,
@@ -174,7 +176,9 @@ CREATE TABLE pack (
     clock     INTEGER NOT NULL DEFAULT 0,
     branch    BLOB NOT NULL DEFAULT x'',
     proven    INTEGER NOT NULL DEFAULT 0,
-    doubted   INTEGER NOT NULL DEFAULT 0
+    doubted   INTEGER NOT NULL DEFAULT 0,
+    used      INTEGER NOT NULL DEFAULT 0,
+    reads     INTEGER NOT NULL DEFAULT 0
 );
 
 -- Further packs that hold a chunk, besides the one that its row names: made twice, or packed again. `length`

@@ -19,8 +19,11 @@ from hybrisfs.registers.labels import (
     MERGE_OFF,
     MOST_LABELS,
     TAKEN_AWAY,
+    ArchiveAsked,
     announce_asked,
     announce_label,
+    archive_asked,
+    archive_label,
     as_text,
     copies_asked,
     copies_label,
@@ -164,6 +167,16 @@ class Labels:
         asking = [word for word in self.of(tx, root) if announce_asked([word]) is not None]
         added = [announce_label(seconds)] if seconds != ANNOUNCE_SECONDS else []
         self._change(tx, root, added, [word for word in asking if word not in added])
+
+    def archive_asked(self, tx: Transaction) -> ArchiveAsked | None:
+        """What is to be archived; None when nobody ever asked for it."""
+        return archive_asked(self._of_node(tx, ROOT_ID))
+
+    def ask_for_archive(self, tx: Transaction, root: Inode, asked: ArchiveAsked) -> None:
+        """Let a label of the root ask for that, and no other label for anything else."""
+        added = archive_label(asked)
+        asking = [word for word in self.of(tx, root) if archive_asked([word]) is not None]
+        self._change(tx, root, [added], [word for word in asking if word != added])
 
     def may_merge(self, tx: Transaction, inode: Inode) -> bool:
         """Whether no label of the node, or of a folder above it, forbids that versions are merged unasked."""

@@ -88,6 +88,7 @@ class Opened:
         self.maintenance, self.checkup, self._patrol = upkeep.maintenance, upkeep.checkup, upkeep.patrol
         self.thinner, self.versions = upkeep.thinner, upkeep.versions
         self.unreadable, self.collector = upkeep.unreadable, upkeep.collector
+        self.archive = upkeep.archive
         self.recovery, self._cloud_set, self.clouds = control.kits, control.cloud_set, control.clouds
         self._fsck, self.mirrors = control.fsck, control.mirrors
         self.content, self.labels, self.browsing = control.content, control.labels, control.browsing

@@ -31,6 +31,7 @@ from hybrisfs.errors import UsageError
 from hybrisfs.exchange.following import Following
 from hybrisfs.exchange.peering import Peering
 from hybrisfs.exchange.relays import relays_of
+from hybrisfs.gc.archive import Archive
 from hybrisfs.gc.collector import Collector
 from hybrisfs.gc.find import Pages
 from hybrisfs.home import Home
@@ -226,6 +227,7 @@ class Upkeep(Struct, frozen=True):
     thinner: Thinner
     versions: Versions
     unreadable: Unreadable
+    archive: Archive
     collector: Collector
 
 
@@ -243,8 +245,9 @@ def open_upkeep(reading: Reading, receiving: Receiving, writing: Writing, mounti
     versions = Versions(fs, ground.committer, fetcher, thinner, writing.uploads, config.name)
     unreadable = Unreadable(ground, versions, mounting)
     fetcher.unavailable.listen(unreadable.note)
-    collector = Collector(ground, fetcher, writing, thinner, objects)
-    return Upkeep(maintenance, patrol, checkup, thinner, versions, unreadable, collector)
+    archive = Archive(fs, ground.settings)
+    collector = Collector(ground, fetcher, writing, thinner, objects, archive)
+    return Upkeep(maintenance, patrol, checkup, thinner, versions, unreadable, archive, collector)
 
 
 class Control(Struct, frozen=True):
@@ -275,7 +278,9 @@ def open_control(
     ground = clouds.ground
     fs, committer = ground.fs, ground.committer
     kits = Kits(ground, receiving.following, clouds.engine, writing.uploads)
-    cloud_set = CloudSet(clouds, maintenance, writing, receiving.checkpoints, kits)
+    cloud_set = CloudSet(
+        clouds, maintenance, writing, receiving.checkpoints, kits, reading.fetcher, upkeep.archive
+    )
     cloud_set.arranged.listen(receiving.peering.look_at_relays)
     upkeep.checkup.minute.listen(cloud_set.look_after)
     conflicts = Conflicts(fs)
@@ -293,7 +298,7 @@ def open_control(
         Copying(fs, committer, reading.copies, ground.signals, mounting, reading.residency),
         Labelling(fs, committer, mounting),
         Ignoring(ground),
-        Agreed(fs, committer),
+        Agreed(fs, committer, ground.settings),
         browsing,
         conflicts,
         merging,

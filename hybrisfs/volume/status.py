@@ -51,7 +51,7 @@ def volume_status(volume: Opened) -> VolumeStatus:
     checkpoint = volume.checkpoints.facts()
     versions = volume.versions.facts()
     undeletable = volume.collector.undeletable()
-    copies = volume.copies.all()
+    copies, archive = volume.copies.all(), volume.archive.facts()
     fs, mountpoint = volume.fs, volume.mountpoint
     with fs.state.transaction() as tx:
         return VolumeStatus(
@@ -97,6 +97,7 @@ def volume_status(volume: Opened) -> VolumeStatus:
                 *_about_deletions(volume, undeletable),
             ],
             merged=[MergedFile(*one) for one in volume.unasked.merged],
+            archive=archive,
             last_error=str(fs.journal.failure) if fs.journal.failure else volume.last_error.text,
         )
 

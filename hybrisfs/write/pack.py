@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Final
 
@@ -311,13 +311,17 @@ class PackMaker:
     def builder(self) -> PackBuilder:
         return PackBuilder(self._tables)
 
-    def fits(self, builder: PackBuilder, sealed: int) -> bool:
-        """Whether a chunk of so many sealed bytes can be added."""
-        return builder.fits(sealed, sum(self.redundancy))
+    def fits(self, builder: PackBuilder, sealed: int, code: Redundancy | None = None) -> bool:
+        """Whether a chunk of so many sealed bytes can be added, to a pack with *code* if it is given."""
+        return builder.fits(sealed, sum(code or self.redundancy))
 
-    def finish(self, fs: FileSystem, builder: PackBuilder) -> EncodedPack:
-        """Encode what was gathered, as a pack with a name that may be used."""
-        k, n = choose_code(builder.sealed_size, *self.redundancy)
+    def finish(self, fs: FileSystem, builder: PackBuilder, code: Redundancy | None = None) -> EncodedPack:
+        """Encode what was gathered, as a pack with a name that may be used: with *code*, or as new packs
+        are."""
+        if code is None:
+            k, n = choose_code(builder.sealed_size, *self.redundancy)
+        else:
+            k, n = code.k, code.f + code.k
         pack = builder.finish(k, n)
         while self._is_taken(fs, pack.pack_id):
             filler = fs.environment.random_bytes(_FILLER)
@@ -338,10 +342,16 @@ class PackMaker:
         that was under way when the daemon ended may have some."""
         return self._clouds.find_held(pack)
 
-    def disperse(self, pack: EncodedPack, held: dict[int, int] | None = None) -> bytes:
+    def disperse(
+        self,
+        pack: EncodedPack,
+        held: dict[int, int] | None = None,
+        among: Collection[int] | None = None,
+    ) -> bytes:
         """Put a pack on f+k clouds; its placement. Raises CloudsUnavailable. *held*: the clouds that have
-        acknowledged shares before, by share; it is added to."""
-        return bytes(self._clouds.put_pack(pack, held))
+        acknowledged shares before, by share; it is added to. *among*: the clouds that may be chosen, if not
+        all."""
+        return bytes(self._clouds.put_pack(pack, held, among))
 
 
 def record_pack(

@@ -196,6 +196,13 @@ class FakeAgreed:
 
     merge_texts: bool = True
 
+    archive_after: str = "off"
+    archive_code: str = "auto"
+
+    def archive(self, after: str | None, code: str | None) -> None:
+        self.archive_after = after or self.archive_after
+        self.archive_code = code or self.archive_code
+
     def announce_every(self, seconds: int) -> None:
         self.announce_seconds = seconds
 

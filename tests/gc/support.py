@@ -120,6 +120,7 @@ class Collecting:
                 int(grace * 1e9),
                 lambda: True,
                 self.limits,
+                None,
             )
 
     def look(self) -> int:
@@ -129,7 +130,7 @@ class Collecting:
             if found.claimed:
                 self.rig.fetcher.prove(found.claimed)
                 found = self.find()
-            remember(self.rig.tx, self.rig.fs, found)
+            remember(self.rig.tx, found, self.rig.environment.time_ns())
             done = self.rewriter.rewrite(found.sparse, 1 << 20)
         except ChunkUnavailable:
             return 0

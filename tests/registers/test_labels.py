@@ -9,6 +9,9 @@ from hybrisfs.registers.labels import (
     ADDED,
     LABEL_BYTES,
     TAKEN_AWAY,
+    ArchiveAsked,
+    archive_asked,
+    archive_label,
     as_text,
     check_label,
     from_text,
@@ -70,3 +73,24 @@ def test_as_one_text() -> None:
     assert from_text(b"") == []
     with pytest.raises(ValueError, match="utf-8"):
         from_text(b"\xff")
+
+
+@pytest.mark.parametrize(
+    "asked", [ArchiveAsked(30, None), ArchiveAsked(None, 4), ArchiveAsked(1, 31), ArchiveAsked(3660, 2)]
+)
+def test_what_is_to_be_archived_is_a_label(asked: ArchiveAsked) -> None:
+    word = archive_label(asked)
+    check_label(label_key(NODE, word), ADDED)
+    assert archive_asked(["other", word]) == asked
+
+
+@pytest.mark.parametrize("word", [f"archive={one}" for one in ("0/auto", "3661/4", "30/1", "30/32", "30")])
+def test_what_asks_for_no_archive(word: str) -> None:
+    assert archive_asked([word]) is None
+
+
+def test_of_several_wishes_the_one_counts_that_archives_last_and_then_the_narrowest() -> None:
+    asked = [ArchiveAsked(30, 4), ArchiveAsked(60, None), ArchiveAsked(60, 3), ArchiveAsked(60, 4)]
+    words = [archive_label(one) for one in asked]
+    assert archive_asked(words) == archive_asked(words[::-1]) == ArchiveAsked(60, 3)
+    assert archive_asked([*words, archive_label(ArchiveAsked(None, 4))]) == ArchiveAsked(None, 4)

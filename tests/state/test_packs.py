@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hybrisfs.registers.tree import PackRecord
 from hybrisfs.registers.values import Stamp
-from hybrisfs.state.packs import Pack
+from hybrisfs.state.packs import KeptPack, Pack
 from tests.tree.rig import Rig
 
 FIRST, SECOND, THIRD = (bytes([number]) * 32 for number in (1, 2, 3))
@@ -69,7 +69,25 @@ def test_packs_are_found_by_cloud_and_by_who_told_of_them(rig: Rig) -> None:
     assert [one.id for one in packs.on_cloud(2, first, 10)] == [SECOND]
     assert [packs.count_on_cloud(cloud) for cloud in (1, 2, 3, 4)] == [1, 2, 1, 0]
     assert [one.id for one in packs.of_device(THIRD[:16], 0)] == [SECOND]
-    assert packs.authors_after(first, 10) == {second: THIRD[:16]}
+    assert packs.kept_after(first, 10) == [KeptPack(second, THIRD[:16], 1, b"\x02\x03", 0, 0)]
     assert packs.is_named_by(SECOND, THEIRS) and not packs.is_named_by(SECOND, device)
     packs.move(FIRST, b"\x01\x04", Stamp(7, device))
     assert found(rig, FIRST).is_at(1, 4) and not found(rig, FIRST).is_at(2, 4)
+
+
+def test_days_on_which_a_pack_was_read_count_together_within_a_month(rig: Rig) -> None:
+    packs, day = rig.tx.packs, 86_400 * 10**9
+    number = packs.put(FIRST, 4, 5, bytes(range(5)), Stamp(5, rig.updates.device))
+
+    def use() -> tuple[int, int]:
+        [found] = packs.kept_after(0, 10)
+        return found.used, found.reads
+
+    packs.were_met([number], 100 * day)
+    packs.were_met([number], 101 * day)
+    assert use() == (100, 0)
+    for moment, reads in [(100.5, 1), (100.9, 1), (130, 2), (160, 3), (191, 1)]:
+        packs.were_read([number], int(moment * day))
+        assert use() == (int(moment), reads)
+    packs.were_met([number], 200 * day)
+    assert use() == (191, 1)

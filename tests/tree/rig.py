@@ -10,7 +10,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor, Future
 from functools import cache
 from pathlib import Path
@@ -132,7 +132,9 @@ class FakeClouds:
     def find_held(self, pack: EncodedPack) -> dict[int, int]:
         return {}
 
-    def put_pack(self, pack: EncodedPack, held: dict[int, int] | None = None) -> tuple[int, ...]:
+    def put_pack(
+        self, pack: EncodedPack, held: dict[int, int] | None = None, among: Collection[int] | None = None
+    ) -> tuple[int, ...]:
         self.before_put(pack)
         if self.down:
             raise CloudsUnavailable("pack", {})
