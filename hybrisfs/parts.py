@@ -109,8 +109,12 @@ class Clouds(Struct, frozen=True):
         """Whether enough clouds are well for anything to leave this device."""
         if self.ground.signals.transfers_paused:
             return False
-        usable = [one for one in self.engine.health() if one.number in self.engine.in_use]
-        return sum(one.state in ("ok", "slow", "lying") for one in usable) >= self.copies()
+        return self.can_take(self.engine.in_use, self.copies())
+
+    def can_take(self, among: Collection[int], shares: int) -> bool:
+        """Whether so many of these clouds are well enough to take something."""
+        usable = [one for one in self.engine.health() if one.number in among]
+        return sum(one.state in ("ok", "slow", "lying") for one in usable) >= shares
 
     # As the log comes to them, see `ship.LogClouds`.
 

@@ -8,8 +8,8 @@ until the new one is on all its clouds and in the log, and then until all device
 is packed again (`hybrisfs.gc`). So in between there is never less redundancy.
 
 What is read from the archive is kept in the cache like everything else (Pond's whole-block caching). A device
-that has had something fetched from an archived pack on two days within a month packs it again as hot,
-whoever made it. It looks after it then, and archives it when it has rested again.
+that has had something fetched from an archived pack on two days within a month packs it again as hot, of
+whatever device it is. It looks after it then, and archives it when it has rested again.
 
 What is asked for is a label of the root (`hybrisfs.registers.labels`). When that changes, archived packs stay
 as they are, as long as they survive the loss of f clouds and the volume has a cloud for each of their shares.

@@ -319,7 +319,9 @@ class Collector:
     def _archive_some(self) -> None:
         """Archive some of what has rested. What is too little for a pack waits for more."""
         plan = self._archive.plan()
-        if plan is None or plan.days is None or not self._may_propose():
+        clouds = self._writing.clouds
+        # A pack that cannot be put as a whole would be put in vain.
+        if plan is None or not clouds.can_take(plan.clouds, sum(plan.code)) or not self._may_propose():
             self._to_archive.clear()
             return
         some, size = list[Candidate](), 0

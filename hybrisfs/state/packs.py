@@ -234,7 +234,7 @@ class PackTable:
     def is_rewritten(self, pack: bytes) -> bool:
         """Whether others have taken the place of the pack with this id."""
         query = f"SELECT {_REWRITTEN} FROM pack WHERE id = ?"
-        return self._db.execute(query, (pack,)).fetchone() == (1,)
+        return bool(self._db.execute(query, (pack,)).fetchone() == (1,))
 
     def coded_otherwise(self, f: int, k: int, small: int, widest: int) -> list[Pack]:
         """The packs that chunks are read from and that do not survive the loss of just *f* clouds, or are

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -252,3 +253,52 @@ def looked(device: Device) -> Device:
 def has(device: Device, name: str) -> bool:
     with device.volume.fs.state.transaction() as tx:
         return device.volume.fs.lookup(tx, ROOT_INO, name.encode()) is not None
+
+
+def test_with_a_cloud_away_it_waits_and_goes_on_when_it_is_back(device: Device) -> None:
+    device.volume.agreed.archive("30d", "4+1")
+    for number in range(4):
+        device.write(f"file {number}", noise(number, 3 * MIB))
+    device.sync()
+    collect(device)
+    device.around.ahead_ns += 31 * DAY_NS
+    shutil.move(device.clouds[4], tmp := f"{device.clouds[4]}.away")
+    collect(device)
+    before = packs(device)
+    collect(device)
+    assert not wide(device) and packs(device) == before, "what would be in vain is not tried all the time"
+    device.volume.drop_cache()
+    assert device.read("file 3") == noise(3, 3 * MIB)
+    shutil.move(tmp, device.clouds[4])
+    device.reopen()
+    archive(device, 31)
+    assert facts(device)[1] > 9 * MIB
+
+
+def test_what_was_archived_before_the_end_is_not_archived_again(device: Device) -> None:
+    device.volume.agreed.archive("30d", "4+1")
+    for number in range(12):
+        device.write(f"file {number}", noise(number, 9 * MIB))
+    device.sync()
+    collect(device)
+    device.around.ahead_ns += 31 * DAY_NS
+    with ThreadPoolExecutor(1) as pool:
+        under_way = pool.submit(collect, device)
+        until(lambda: wide(device) or under_way.done(), "some to be archived")
+        device.close()
+    device.reopen()
+    before = wide(device)
+    assert before and facts(device)[0] > 9 * MIB
+    archive(device, 0)
+    assert wide(device) > before and 12 * 9 * MIB < facts(device)[1] < 12 * 9.1 * MIB
+    device.volume.drop_cache()
+    for number in range(12):
+        assert device.read(f"file {number}") == noise(number, 9 * MIB)
+    sound(device)
+    assert stored(device) < 1.27 * 12 * 9 * MIB
+
+
+def wide(device: Device) -> set[int]:
+    """The archived packs."""
+    with device.volume.fs.state.transaction() as tx:
+        return {one.number for one in tx.packs.kept_after(0, 1000) if one.k > 1}
