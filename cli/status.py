@@ -127,8 +127,9 @@ def _describe_volume(volume: AnyVolume) -> list[str]:
 
 def _archived(archive: Archive) -> str:
     if not archive.archived:
-        waiting = f"after {archive.after} without a read" if archive.after != "off" else "nothing more"
-        return f"archive: nothing yet; {waiting}"
+        when = f"without a read for {archive.after}" if archive.after != "off" else "it is switched off"
+        how = f"as {archive.code}, {when}" if archive.code else "there are too few clouds for it"
+        return f"archive: nothing yet; {how}"
     share = size(archive.archived), size(archive.hot + archive.archived)
     return (
         f"archive: {share[0]} of {share[1]} on the clouds, where it takes {size(archive.stored)}, "

@@ -13,7 +13,7 @@ import pytest
 
 from cli.status import describe
 from hybrisfs.api.clouds import Retention
-from hybrisfs.api.status import StatusRequest
+from hybrisfs.api.status import Archive, StatusRequest
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.daemon.wanted_mounts import WantedMount, WantedMounts
 from hybrisfs.environment import SYSTEM
@@ -70,6 +70,21 @@ def test_volume_create_and_list(served: Daemon, volumes: FakeVolumes, run: Run) 
     ]
     listed = json.loads(run("volume", "list", "--json").stdout)
     assert [volume["name"] for volume in listed["volumes"]] == ["new", "photos"]
+
+
+def test_what_is_archived(photos: FakeVolume, run: Run) -> None:
+    assert "--archive-after      off" in run("volume", "set", "photos").stdout
+    assert "archive" not in run("status").stdout
+    changed = run("volume", "set", "photos", "--archive-after", "30d", "--archive-code", "4+1").stdout
+    assert changed == "photos:\n  --archive-after  30d\n  --archive-code   4+1\n"
+    assert (photos.agreed.archive_after, photos.agreed.archive_code) == ("30d", "4+1")
+    photos.archive = Archive("30d", "4+1", 9_000_000, 0, 0, 0)
+    assert "archive: nothing yet; as 4+1, without a read for 30d" in run("status").stdout
+    photos.archive = Archive("30d", "", 9_000_000, 0, 0, 0)
+    assert "archive: nothing yet; there are too few clouds for it" in run("status").stdout
+    photos.archive = Archive("off", "4+1", 1_000_000, 8_000_000, 10_000_000, 6_000_000)
+    shown = "archive: 8.0 MB of 9.0 MB on the clouds, where it takes 10.0 MB, 6.0 MB less than before"
+    assert shown in run("status").stdout
 
 
 def test_how_often_machines_announce_themselves(photos: FakeVolume, run: Run) -> None:

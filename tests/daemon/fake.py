@@ -27,7 +27,7 @@ from hybrisfs.api.devices import (
 )
 from hybrisfs.api.key_value import Place
 from hybrisfs.api.maintenance import Check, CheckProblem, Dropped, Recovered
-from hybrisfs.api.status import PendingFile, PendingFiles, VolumeStatus
+from hybrisfs.api.status import Archive, PendingFile, PendingFiles, VolumeStatus
 from hybrisfs.api.volumes import (
     CloudUrl,
     DeletedCloud,
@@ -268,6 +268,7 @@ class FakeVolume:
     hears: bool = True
     """Whether the clouds hear that it leaves."""
     secret_looks: int = 0
+    archive: Archive | None = None
 
     def look_at_secrets(self) -> None:
         self.secret_looks += 1
@@ -317,6 +318,7 @@ class FakeVolume:
         )
         facts.devices = self.devices()
         facts.transfers, facts.mirrors = self.transfers.facts(), self.mirrors.all()
+        facts.archive = self.archive
         return facts
 
     def pending(self, path: PurePath, limit: int) -> PendingFiles:

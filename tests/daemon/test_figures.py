@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import pytest
 
-from hybrisfs.api.status import PendingFile
+from hybrisfs.api.status import Archive, PendingFile
 from hybrisfs.daemon.clouds import FigureCommands, Recorder
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.daemon.slots import Slots
@@ -134,6 +134,10 @@ def test_what_it_costs(daemon: Daemon, volumes: FakeVolumes) -> None:
     assert cloud["bill"]["put"] == pytest.approx(0.005)
     assert cloud["bill"]["get"] == pytest.approx(0.0008 + 0.09)
     assert charged["total"] == pytest.approx(cloud["bill"]["total"])
+    assert (charged["archived"], charged["saved"]) == (0, 0)
+    volumes.opened["photos"].archive = Archive("30d", "4+1", 0, 80 * 10**9, 100 * 10**9, 60 * 10**9)
+    saving = call(daemon, "cost", name="photos")
+    assert (saving["archived"], saving["saved"]) == (100 * 10**9, pytest.approx(60 * 0.023))
 
 
 def test_folders_in_pages(daemon: Daemon, volumes: FakeVolumes) -> None:
