@@ -332,9 +332,10 @@ class Fetcher:
 
     def _bring(self, run: list[ChunkRef], futures: dict[int, Future[bytes]]) -> None:
         try:
-            found = self._obtain(run)
+            found, packs = self._obtain(run)
             with self._fs.state.transaction() as tx:
                 tx.chunks.keep_all({ref.number: data for ref, data in zip(run, found, strict=True)})
+                tx.packs.were_read(packs, self._time_ns())
         except ChunkUnavailable as error:
             wanted, neighbours = run[:1], run[1:]
             for ref in neighbours:
@@ -356,16 +357,15 @@ class Fetcher:
         for ref, data in zip(run, found, strict=True):
             futures[ref.number].set_result(data)
 
-    def _obtain(self, run: list[ChunkRef]) -> list[bytes]:
-        """The chunks from other devices, where one is linked, and else from the clouds."""
+    def _obtain(self, run: list[ChunkRef]) -> tuple[list[bytes], set[int]]:
+        """The chunks from other devices, where one is linked, and else from the clouds; and the numbers of the
+        packs that they were in there."""
         got = self._ask(run)
         rest = [self._located(ref) for ref in run if ref.number not in got]
         if rest:
             found = self._get(rest)
             got.update(zip((ref.number for ref in rest), found, strict=True))
-            with self._fs.state.transaction() as tx:
-                tx.packs.were_read({ref.pack for ref in rest if ref.pack}, self._time_ns())
-        return [got[ref.number] for ref in run]
+        return [got[ref.number] for ref in run], {ref.pack for ref in rest if ref.pack}
 
     def _ask(self, run: Sequence[ChunkRef]) -> dict[int, bytes]:
         """The chunks that other devices have, by number."""
