@@ -358,8 +358,8 @@ class Fetcher:
             futures[ref.number].set_result(data)
 
     def _obtain(self, run: list[ChunkRef]) -> tuple[list[bytes], set[int]]:
-        """The chunks from other devices, where one is linked, and else from the clouds; and the numbers of the
-        packs that they were in there."""
+        """The chunks from other devices, where one is linked, and else from the clouds; and the numbers of
+        the packs that they were in there."""
         got = self._ask(run)
         rest = [self._located(ref) for ref in run if ref.number not in got]
         if rest:

@@ -176,6 +176,7 @@ def test_status_of_all_and_of_one(home: Home) -> None:
     assert entries[1]["last_error"] == "the database is damaged"
     only_usable = {"f", "k", "cache", "copies", "jobs", "merged", "notifications", "pinned", "undeletable"}
     assert set(entries[0]) == set(entries[1]) - {"unusable"} | only_usable | {
+        "archive",
         "stale_reads",
         "values",
         "versions",
