@@ -58,8 +58,18 @@ class Curve:
     y: Sequence[float]
 
 
-def plot_curves(folder: Path, name: str, panels: Mapping[str, Sequence[Curve]]) -> list[Path]:
-    """Draw panels side by side, by their titles; returns the paths of both files, see `plot_latencies`."""
+def plot_curves(
+    folder: Path,
+    name: str,
+    panels: Mapping[str, Sequence[Curve]],
+    *,
+    legends: bool = False,
+    logarithmic: str = "",
+) -> list[Path]:
+    """Draw panels side by side, by their titles; returns the paths of both files, see `plot_latencies`.
+
+    *legends*: each panel has curves of its own. *logarithmic*: axes, as in "xy".
+    """
     try:
         import matplotlib
     except ImportError:
@@ -83,8 +93,14 @@ def plot_curves(folder: Path, name: str, panels: Mapping[str, Sequence[Curve]]) 
                 label=one.name,
             )
         axes.set_title(title, fontsize="medium")
-        axes.set_ylim(bottom=0)
-    all_axes[0][0].legend(fontsize="small")
+        if "x" in logarithmic:
+            axes.set_xscale("log")
+        if "y" in logarithmic:
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(bottom=0)
+    for axes in all_axes[0] if legends else all_axes[0][:1]:
+        axes.legend(fontsize="small")
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.{kind}" for kind in ("svg", "png")]
     for path in paths:

@@ -1,9 +1,10 @@
 """`python -m benchmarks.registers`: what a read and a write cost when the clouds hold the keys, too.
 
-PoWerStore and PASIS as the product has them, beside ABD with full write-back, which needs no proof: it stores
-whole copies on 2t+1 clouds that do not lie, and each of its reads puts the value back (the baseline of
-PoWerStore's Fig. 2, M-ABD). All clouds are folders behind the same line: a delay per request, drawn again for
-each by a Pareto distribution with a mean of 20 ms, and 100 Mbit/s for each request (PoWerStore 6.3).
+PoWerStore and PASIS as the product has them, beside the two baselines of PoWerStore's Fig. 2. ABD with full
+write-back (M-ABD) needs no proof: it stores whole copies on 2t+1 clouds that do not lie, and each of its
+reads puts the value back. Phalanx does the same with 3t+1 clouds that may lie, and signs what it writes
+(`benchmarks.phalanx`). All clouds are folders behind the same line: a delay per request, drawn again for each
+by a Pareto distribution with a mean of 20 ms, and 100 Mbit/s for each request (PoWerStore 6.3).
 
 Systems take turns, sample by sample. Writes `registers.json`, `.md` and, with matplotlib, a plot as Fig. 2.
 """
@@ -31,6 +32,7 @@ from backends.store import Page as Listed
 from backends.store import Store
 from benchmarks.corpus import cache_directory
 from benchmarks.pages import Page, Section
+from benchmarks.phalanx import FullWriteBack, Phalanx, SignedCodec
 from benchmarks.plots import Curve, plot_curves
 from benchmarks.report import RESULTS, terminal
 from benchmarks.targets import Target
@@ -43,11 +45,12 @@ from hybrisfs.kv.cloud_objects import ObjectCodec
 from hybrisfs.kv.seal import ValueSealer
 from hybrisfs.quorums.names import Names, Version
 from hybrisfs.quorums.reading import read
-from hybrisfs.quorums.register import Draft, Found, Lists, Part, Register
-from hybrisfs.quorums.rounds import Ask, Protocol, Round, need
+from hybrisfs.quorums.register import Part, Register
 from hybrisfs.quorums.runner import Runner
 from hybrisfs.quorums.thresholds import PASIS, POWERSTORE, Thresholds
 from sync import OneKey
+
+__all__ = ["System", "timed"]
 
 _MEAN: Final = 0.020  # seconds
 _SHAPE: Final = 6.0  # of the Pareto distribution: a standard deviation of 4 ms
@@ -56,20 +59,23 @@ _SIZE: Final = 256 << 10
 _FAILURES: Final = (1, 2, 3)
 _CLIENTS: Final = (1, 2, 4, 8)
 _OURS: Final = "PoWerStore"
-_SYSTEMS: Final = (_OURS, "PASIS", "ABD")
+_SYSTEMS: Final = (_OURS, "PASIS", "ABD", "Phalanx")
+_PEAKS: Final = {"read": 50.0, "write": 45.0}
+"""The paper's MB/s for files of 1 MB (6.2, Fig. 2c)."""
 _EACH: Final = 4  # operations of each client in a round
 
 
 class FarStore(DelayedStore):
     """A store behind a line whose delay changes, that counts what it sends."""
 
-    def __init__(self, store: Store, seed: str) -> None:
-        super().__init__(store, _MEAN)
+    def __init__(self, store: Store, seed: str, mean: float = _MEAN) -> None:
+        super().__init__(store, mean)
+        self._mean = mean
         self._chance = random.Random(seed)
         self.sent = 0
 
     def delay(self) -> float:
-        return self._chance.paretovariate(_SHAPE) * _MEAN * (_SHAPE - 1) / _SHAPE
+        return self._chance.paretovariate(_SHAPE) * self._mean * (_SHAPE - 1) / _SHAPE
 
     def get_range(self, name: str, offset: int, length: int) -> bytes:
         data = super().get_range(name, offset, length)
@@ -82,34 +88,31 @@ class FarStore(DelayedStore):
         return page
 
 
-class FullWriteBack(Register):
-    """ABD: a reader puts the value back on all clouds, whatever it has seen of it."""
-
-    def complete(self, lists: Lists, part: Part) -> Protocol[Found | None]:
-        version = self.latest(lists)
-        if version is None:
-            return None
-        found = yield self._fetch(lists, version, part)
-        parts = {cloud: answer.data for cloud, answer in found[0].items()}
-        (whole,) = list(parts.values())[:1]
-        back = Ask(puts=((self.names.of_version(version), whole),))
-        yield [Round(dict.fromkeys(self.clouds, back), need(self.thresholds.quorum))]
-        return Found(version, parts, is_only=True)
-
-
 class System:
-    """One of the systems, over clouds of its own."""
+    """One of the systems, over clouds of its own, the answers of which take *mean* seconds."""
 
-    def __init__(self, name: str, folder: Path, t: int, ends: ExitStack) -> None:
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        t: int,
+        ends: ExitStack,
+        *,
+        more: int = 0,
+        mean: float = _MEAN,
+        kind: type[Register] = Register,
+    ) -> None:
+        """*more*: clouds than are needed. *kind*: of the registers, if it is one of ours."""
         self.name = name
         self.thresholds = {
-            _OURS: Thresholds(POWERSTORE, 3 * t + 1, t, t),
-            "PASIS": Thresholds(PASIS, 4 * t + 1, t, t),
+            _OURS: Thresholds(POWERSTORE, 3 * t + 1 + more, t, t),
+            "PASIS": Thresholds(PASIS, 4 * t + 1 + more, t, t),
             "ABD": Thresholds(PASIS, 2 * t + 1, t, 0),
+            "Phalanx": Thresholds(PASIS, 3 * t + 1, t, 0),
         }[name]
-        self._kind = FullWriteBack if name == "ABD" else Register
+        self._kind = {"ABD": FullWriteBack, "Phalanx": Phalanx}.get(name, kind)
         self.stores = [
-            FarStore(FileStore((folder / name / str(number)).as_uri()), f"{name} {number}")
+            FarStore(FileStore((folder / name / str(number)).as_uri()), f"{name} {number}", mean)
             for number in range(self.thresholds.clouds)
         ]
         for store in self.stores:
@@ -121,21 +124,28 @@ class System:
         ends.callback(self._engine.close)
         self._names = Names(bytes(32), bytes(16))
         self._codec = ObjectCodec(self._names, ValueSealer(bytes(32), bytes(16), key), SYSTEM)
+        self._signed = SignedCodec(self._codec) if name == "Phalanx" else None
         self._runner = Runner(self._engine.clouds, SYSTEM)
 
     def _register(self, key: str, size: int) -> Register:
         numbers = range(self.thresholds.clouds)
         order = self._runner.order([*numbers], size)
         names = self._names.of_register("box", key.encode())
-        return self._kind(names, order, self.thresholds, self._codec)
+        return self._kind(names, order, self.thresholds, self._signed or self._codec)
 
     def write(self, key: str, value: bytes) -> Version:
-        draft: Draft = self._codec.draft(key, value, b"", 0, self.thresholds.k, range(self.thresholds.clouds))
+        clouds = range(self.thresholds.clouds)
+        if self._signed is None:
+            draft = self._codec.draft(key, value, b"", 0, self.thresholds.k, clouds)
+        else:
+            draft = self._signed.draft(key, value, clouds)
         return self._runner.run("write", self._register(key, len(value)).write(draft))
 
     def read(self, key: str, size: int) -> bytes:
         found = self._runner.run("read", read(self._register(key, size), Part.VALUE))
         assert found is not None
+        if self._signed is not None:
+            return self._signed.value(found.version, found.parts)
         return self._codec.value(found.version, found.parts)[0]
 
     @property
@@ -144,7 +154,8 @@ class System:
         return sum(store.sent for store in self.stores)
 
 
-def _timed(work: Callable[[], object]) -> float:
+def timed(work: Callable[[], object]) -> float:
+    """How many seconds it takes."""
     begun = time.perf_counter()
     work()
     return time.perf_counter() - begun
@@ -165,7 +176,7 @@ def _latencies(root: Path, t: int, samples: int) -> Samples:
                     ("write", partial(one.write, key, value)),
                     ("read", partial(one.read, key, _SIZE)),
                 ):
-                    seconds = _timed(work)
+                    seconds = timed(work)
                     if number > 1:
                         taken.setdefault(f"{what}, {one.name}", []).append(seconds)
     return taken
@@ -184,10 +195,8 @@ def _busy(root: Path, size: int, clients: int, rounds: int) -> Samples:
 
                     def work(n: int, what: str = what, one: System = one) -> list[float]:
                         if what == "read":
-                            return [_timed(partial(one.read, f"key-{n}", size)) for _ in range(_EACH)]
-                        return [
-                            _timed(partial(one.write, f"key-{n}", os.urandom(size))) for _ in range(_EACH)
-                        ]
+                            return [timed(partial(one.read, f"key-{n}", size)) for _ in range(_EACH)]
+                        return [timed(partial(one.write, f"key-{n}", os.urandom(size))) for _ in range(_EACH)]
 
                     for seconds in pool.map(work, range(clients)):
                         taken.setdefault(f"{what}, {one.name}", []).extend(seconds)
@@ -210,6 +219,11 @@ def _medians(samples: Samples) -> dict[str, float]:
     return {name: statistics.median(some) for name, some in samples.items()}
 
 
+def speed(samples: list[float], clients: int, unit: float) -> float:
+    """Of so many clients at the same time, in units per second."""
+    return clients / statistics.mean(samples) * unit
+
+
 def measure(root: Path, samples: int, rounds: int, page: Page, console: Console) -> Mapping[str, list[Curve]]:
     """Measure everything; return the panels of the plot."""
     by_t = {t: _latencies(root, t, samples) for t in _FAILURES}
@@ -218,9 +232,6 @@ def measure(root: Path, samples: int, rounds: int, page: Page, console: Console)
     console.print("[dim]sizes are there[/]")
     by_clients = {clients: _busy(root, _SIZE, clients, rounds) for clients in _CLIENTS}
     names = [f"{what}, {name}" for what in ("read", "write") for name in _SYSTEMS]
-
-    def speed(samples: list[float], clients: int, unit: float) -> float:
-        return clients / statistics.mean(samples) * unit
 
     page.sections += [
         Section(
@@ -258,6 +269,14 @@ def measure(root: Path, samples: int, rounds: int, page: Page, console: Console)
         "seconds by KiB": by_size,
         "seconds by clients": by_clients,
     }
+    return panels(by_t, by_size, by_clients)
+
+
+def panels(
+    by_t: Mapping[int, Samples], by_size: Mapping[int, Samples], by_clients: Mapping[int, Samples]
+) -> Mapping[str, list[Curve]]:
+    """What is drawn, with the paper's figures."""
+    names = [f"{what}, {name}" for what in ("read", "write") for name in _SYSTEMS]
     return {
         "latency (ms) by operations per second, t = 1": [
             Curve(
@@ -274,7 +293,8 @@ def measure(root: Path, samples: int, rounds: int, page: Page, console: Console)
                 [speed(by_size[s][name], max(_CLIENTS), s * 1024 / 1e6) for s in _SIZES],
             )
             for name in names
-        ],
+        ]
+        + [Curve(f"{what}, {_OURS} in the paper", [1024.0], [peak]) for what, peak in _PEAKS.items()],
         "latency (ms) by t, 256 KiB": [
             Curve(name, [float(t) for t in _FAILURES], [1000 * _medians(by_t[t])[name] for t in _FAILURES])
             for name in names
@@ -284,8 +304,9 @@ def measure(root: Path, samples: int, rounds: int, page: Page, console: Console)
 
 _NOTES: Final = [
     "PoWerStore has 3t+1 clouds and PASIS 4t+1; t of them may lie. ABD has 2t+1, the fewest that it works "
-    "with, and none of them may lie: this flatters ABD. All seal values and name objects as the product "
-    "does. Values do not compress.",
+    "with, and none of them may lie: this flatters ABD. Phalanx has 3t+1, of which t may lie, and "
+    "signs with Ed25519, where the paper has DSA. All seal values and name objects as the product does. "
+    "Values do not compress.",
     "The clouds are folders of this machine, and a client is a thread: with many clients this machine's "
     "processors are the limit, not the lines.",
 ]
@@ -305,11 +326,14 @@ def main(argv: list[str] | None = None) -> None:
     root = Path(tempfile.mkdtemp(prefix="work-registers-", dir=cache_directory()))
     page = Page("registers", notes=_NOTES)
     try:
-        panels = measure(root, options.samples, options.rounds, page, console)
+        drawn = measure(root, options.samples, options.rounds, page, console)
     finally:
         shutil.rmtree(root, ignore_errors=True)
     page.show(console)
-    for path in [*page.write(options.results), *plot_curves(options.results, "registers", panels)]:
+    for path in [
+        *page.write(options.results),
+        *plot_curves(options.results, "registers", drawn, legends=True),
+    ]:
         console.print(f"wrote {path}")
 
 
