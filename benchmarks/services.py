@@ -67,6 +67,8 @@ from tests.kv.etcd_servers import etcd_cluster
 from tests.system.device import Device
 from tests.volume.device import Device as Opened
 
+__all__ = ["main", "metadata_in", "write_entry"]
+
 _BOX = "box"
 _VALUE = bytes(100)
 _CLIENTS = (1, 8, 32)
@@ -208,18 +210,20 @@ def _on_device(root: Path, engine: Engine) -> KeyValueStore:
 
 
 def _in_etcd(root: Path, engine: Engine, client: EtcdClient) -> KeyValueStore:
-    metadata = _metadata(root, client, 0)
+    metadata = metadata_in(root, client, 0)
     sealer = ValueSealer(bytes(32), metadata.store_id, OneKey(bytes(32)))
     return KeyValueStore(metadata, engine.values, sealer, Redundancy(1, 1), environment=_UNCACHED)
 
 
-def _metadata(root: Path, client: EtcdClient, device: int) -> ServiceMetadata:
+def metadata_in(root: Path, client: EtcdClient, device: int) -> ServiceMetadata:
+    """What a device has to do with the metadata in an etcd. *root*: for its debts."""
     path = root / f"debts-{device}.db"
     MetadataDatabase.create(path, bytes(16))
     return ServiceMetadata(client, DeviceMetadata(path, SYSTEM), device.to_bytes(16, "big"), SYSTEM)
 
 
-def _update(metadata: ServiceMetadata, place: Place, value: bytes) -> None:
+def write_entry(metadata: ServiceMetadata, place: Place, value: bytes) -> None:
+    """What a put of a store does to the metadata; the clouds have no part in it."""
     write = metadata.new_write()
     metadata.intend([Garbage(write, 1)])
     entry = KeyMetadata(0, write, 100, 129, 1, (0, 1), (bytes(16),), attributes=value)
@@ -242,7 +246,7 @@ def _clients(root: Path, options: argparse.Namespace, page: Page, console: Conso
         place = metadata.container(_BOX)
 
         def update(value: bytes) -> None:
-            _update(metadata, (place, b"key-%d" % next(keys)), value)
+            write_entry(metadata, (place, b"key-%d" % next(keys)), value)
 
         def put(value: bytes) -> None:
             store.put(_BOX, f"key-{next(keys)}", value)
@@ -344,13 +348,13 @@ def _device(
 ) -> None:
     """One of these processes: its share of the updates."""
     client = EtcdClient(ServiceUrl.parse(url), NO_ACCESS, 10.0, SYSTEM)
-    metadata, keys = _metadata(root, client, device), itertools.count()
+    metadata, keys = metadata_in(root, client, device), itertools.count()
     place = metadata.container(_BOX)
     metadata.new_write()  # it is announced, and has numbers
     start.wait()
     begun = time.monotonic()
     _together(
-        lambda value: _update(metadata, (place, b"key-%d-%d" % (device, next(keys))), value),
+        lambda value: write_entry(metadata, (place, b"key-%d-%d" % (device, next(keys))), value),
         value,
         total // _PROCESSES,
         _MANY // _PROCESSES,

@@ -6,9 +6,10 @@ packaging/test-servers.sh installs etcd.
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import urllib3
 
@@ -18,6 +19,15 @@ from tests.kv.server_process import ServerProcess
 __all__ = ["EtcdCluster", "EtcdNode", "etcd_cluster"]
 
 _PATIENCE = 60.0  # seconds
+
+
+class Far(NamedTuple):
+    """Of nodes that are far from each other."""
+
+    listening: Mapping[str, int]
+    """The ports where they listen: these are not the ones by which others reach them."""
+    heartbeat: int
+    """Milliseconds, about a round trip."""
 
 
 class EtcdNode(ServerProcess):
@@ -30,8 +40,11 @@ class EtcdNode(ServerProcess):
         client: int,
         peers: dict[str, int],
         tls: tuple[Path, Path] | None = None,
+        far: Far | None = None,
     ) -> None:
         """*tls*: the files with certificate and key for clients."""
+        listening = peers[name] if far is None else far.listening[name]
+        heartbeat = 50 if far is None else far.heartbeat
         self.name = name
         self.port = client
         scheme = "http" if tls is None else "https"
@@ -41,11 +54,12 @@ class EtcdNode(ServerProcess):
             *("--name", name, "--data-dir", str(folder / name), "--log-level", "error"),
             *("--listen-client-urls", f"{scheme}://127.0.0.1:{client}", *files),
             *("--advertise-client-urls", f"{scheme}://127.0.0.1:{client}"),
-            *("--listen-peer-urls", f"http://127.0.0.1:{peers[name]}"),
+            *("--listen-peer-urls", f"http://127.0.0.1:{listening}"),
             *("--initial-advertise-peer-urls", f"http://127.0.0.1:{peers[name]}"),
             *("--initial-cluster", ",".join(f"{one}=http://127.0.0.1:{port}" for one, port in peers.items())),
             # What counts here is what happens, not how long the disk takes.
-            *("--unsafe-no-fsync", "--heartbeat-interval", "50", "--election-timeout", "500"),
+            "--unsafe-no-fsync",
+            *("--heartbeat-interval", str(heartbeat), "--election-timeout", str(10 * heartbeat)),
         ]
         super().__init__(command, folder / f"{name}.log")
 
@@ -82,8 +96,19 @@ class EtcdCluster:
 
 
 @contextmanager
-def etcd_cluster(folder: Path, size: int = 1, tls: tuple[Path, Path] | None = None) -> Iterator[EtcdCluster]:
-    """A cluster that is ready, unless it has *tls*; it ends with the context."""
+def etcd_cluster(
+    folder: Path,
+    size: int = 1,
+    tls: tuple[Path, Path] | None = None,
+    *,
+    reach: Callable[[Sequence[int]], Sequence[int]] | None = None,
+    heartbeat: int = 50,
+) -> Iterator[EtcdCluster]:
+    """A cluster that is ready, unless it has *tls*; it ends with the context.
+
+    *reach* is for nodes that are far from each other: of the ports where they listen, it makes the ports by
+    which the others reach them. Their *heartbeat* is then as many milliseconds.
+    """
     folder.mkdir(exist_ok=True)
     with ExitStack() as ends:
         probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(2 * size)]
@@ -91,7 +116,11 @@ def etcd_cluster(folder: Path, size: int = 1, tls: tuple[Path, Path] | None = No
         for probe in probes:
             probe.close()
         peers = {f"n{number}": ports[size + number] for number in range(size)}
-        nodes = [EtcdNode(folder, name, ports[number], peers, tls) for number, name in enumerate(peers)]
+        far = None
+        if reach is not None:
+            far = Far(peers, heartbeat)
+            peers = dict(zip(peers, reach([*peers.values()]), strict=True))
+        nodes = [EtcdNode(folder, name, ports[number], peers, tls, far) for number, name in enumerate(peers)]
         for node in nodes:
             ends.callback(node.kill)
             node.start()
