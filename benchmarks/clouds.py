@@ -1,52 +1,71 @@
 """`python -m benchmarks.clouds`: Hybris's Experiments 1 and 2 over emulated lines to four S3 servers.
 
-Experiment 1: how long PUT and GET take through our engine, with whole copies (k=1) and erasure coding (k=2),
-beside each single cloud through its own SDK. Experiment 2: GET while the fastest cloud tampers with all it
-returns, and while it answers nothing at all. All systems take turns, each round begins with another one.
+There are five parts; `--only` chooses one:
 
-Which clouds the engine takes to be the fastest may be a matter of luck with its first requests. So all is
-done several times, each with new engines and empty clouds, and the worst start has to meet the targets.
+* *latency* (Experiment 1): how long PUT and GET take through our engine, with whole copies (k=1) and erasure
+  coding (k=2), beside each single cloud through its own SDK, as it comes and without `Expect: 100-continue`,
+  and beside DepSky-A and DepSky-EC, see `benchmarks.depsky`.
+* *home*: the same, while all clouds share one line of 100 Mbit/s, as those of a household do.
+* *tampering*, *stalling* (Experiment 2): GET while the fastest cloud tampers with all it returns, or answers
+  nothing at all.
+* *finding*: the very read that finds such a fault, for each size with engines of its own.
+
+All systems take turns, each round begins with another one. Which clouds the engine takes to be the fastest
+may be a matter of luck with its first requests. So every part is started anew several times, each with new
+engines and empty clouds, and the worst start has to meet the targets. `--add` adds to the starts that were
+measured before.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
-import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from rich.console import Console
 
 from backends.store import Store
+from benchmarks.clouds_page import (
+    AT_ONCE,
+    CODES,
+    DEPSKY,
+    SIZES,
+    STALLING,
+    TAMPERING,
+    F,
+    Samples,
+    Starts,
+    clouds_page,
+    pooled,
+)
 from benchmarks.corpus import cache_directory
+from benchmarks.depsky import DepSky
 from benchmarks.dispersed import Dispersed, Stored
-from benchmarks.pages import Page, Section
 from benchmarks.plots import plot_latencies
-from benchmarks.report import RESULTS, significant, terminal
-from benchmarks.targets import Target
+from benchmarks.report import RESULTS, machine, terminal
 from benchmarks.wan import Distance, FarCloud, Wan, far_clouds
 from tests.adversary import READS, Fault, FaultyStore
 
-_DISTANCES = (
+_DISTANCES: Final = (
     Distance("amber", 20, 200),
     Distance("birch", 35, 150),
     Distance("cedar", 60, 100),
     Distance("denim", 90, 60),
 )
-_SIZES = {"100 kB": 100_000, "1 MB": 1_000_000, "10 MB": 10_000_000}
-_F = 1
-_CODES = {"hybrisfs k=1": 1, "hybrisfs k=2": 2}
-_WARM_UPS = 6  # rounds in which connections are made and the engine gets to know the clouds
-_SEED = 1
+_HOME: Final = 100  # Mbit/s
+_AT_HOME: Final = tuple(Distance(one.name, one.round_trip, _HOME, "home") for one in _DISTANCES)
+_WARM_UPS: Final = 6  # rounds in which connections are made and the engine gets to know the clouds
+_LARGE: Final = 3  # times, are the rounds fewer that have 10 MB
+_SEED: Final = 1
 
-Samples = dict[str, dict[str, list[float]]]
-"""Operation and size, as in "PUT 1 MB" -> system -> seconds."""
+System: TypeAlias = "_Single | Dispersed | DepSky"
 
 
 def _seconds(action: Callable[[], object]) -> float:
@@ -56,10 +75,10 @@ def _seconds(action: Callable[[], object]) -> float:
 
 
 class _Single:
-    """One cloud through its own SDK."""
+    """One cloud through its own SDK. `asks`: as it comes, it asks for leave before it sends a body."""
 
-    def __init__(self, cloud: FarCloud) -> None:
-        self._client: Any = cloud.sdk()
+    def __init__(self, cloud: FarCloud, *, asks: bool = True) -> None:
+        self._client: Any = cloud.sdk(asks=asks)
         self._bucket = cloud.bucket
 
     def put(self, key: str, data: bytes) -> None:
@@ -79,34 +98,35 @@ def _turns(names: Sequence[str], number: int) -> list[str]:
     return [*names[first:], *names[:first]]
 
 
+def _sizes(number: int) -> dict[str, int]:
+    """The sizes of this round."""
+    has_large = number % _LARGE == 0
+    return {size: length for size, length in SIZES.items() if has_large or length < max(SIZES.values())}
+
+
 def _add(samples: Samples, operation: str, system: str, seconds: float) -> None:
     samples.setdefault(operation, {}).setdefault(system, []).append(seconds)
 
 
-def experiment_1(wan: Wan, rounds: int, console: Console) -> Samples:
-    """PUT and GET of new objects, all systems in turns. Stops the run when a wrong byte comes back."""
-    samples: Samples = {}
+@contextmanager
+def _systems(wan: Wan, liars: list[FaultyStore] | None = None) -> Iterator[dict[str, System]]:
+    """Ours and DepSky's, with drivers of their own. With *liars*, the first cloud of each is one of these."""
+
+    def stores() -> list[Store]:
+        first, *others = _connected(wan)
+        if liars is None:
+            return [first, *others]
+        liars.append(FaultyStore(first, _SEED))
+        return [liars[-1], *others]
+
+    names = [one.distance.name for one in wan.clouds]
     with ExitStack() as stack:
-        singles = {one.distance.name: stack.enter_context(closing(_Single(one))) for one in wan.clouds}
-        ours = {
-            name: stack.enter_context(closing(_dispersed(wan, _connected(wan), k)))
-            for name, k in _CODES.items()
+        found: dict[str, System] = {
+            name: stack.enter_context(closing(Dispersed(names, stores(), F, k))) for name, k in CODES.items()
         }
-        systems = [*singles, *ours]
-        for number in range(-_WARM_UPS, rounds):
-            for size, length in _SIZES.items():
-                for system in _turns(systems, number):
-                    data = os.urandom(length)
-                    put, get = _measure(singles.get(system) or ours[system], f"{size}-{number}", data)
-                    if number >= 0:
-                        _add(samples, f"PUT {size}", system, put)
-                        _add(samples, f"GET {size}", system, get)
-            console.print(f"[dim]Experiment 1, {_round(number, rounds)}[/]")
-    return samples
-
-
-def _round(number: int, rounds: int) -> str:
-    return f"round {number + 1} of {rounds}" if number >= 0 else "warming up"
+        for name, coded in DEPSKY.items():
+            found[name] = stack.enter_context(closing(DepSky(stores(), F, coded=coded)))
+        yield found
 
 
 def _connected(wan: Wan) -> list[Store]:
@@ -117,267 +137,223 @@ def _connected(wan: Wan) -> list[Store]:
     return stores
 
 
-def _dispersed(wan: Wan, stores: Sequence[Store], k: int) -> Dispersed:
-    return Dispersed([one.distance.name for one in wan.clouds], stores, _F, k)
+def _put(system: System, key: str, data: bytes) -> Stored | None:
+    if isinstance(system, Dispersed):
+        return system.put(data)
+    system.put(key, data)
+    return None
 
 
-def _measure(system: _Single | Dispersed, key: str, data: bytes) -> tuple[float, float]:
-    """Seconds of the PUT and of the GET of one object."""
-    if isinstance(system, _Single):
-        put = _seconds(lambda: system.put(key, data))
-        begun = time.perf_counter()
-        found = system.get(key)
-    else:
-        begun = time.perf_counter()
-        stored = system.put(data)
-        put = time.perf_counter() - begun
-        begun = time.perf_counter()
-        found = system.get(stored)
-    get = time.perf_counter() - begun
+def _get(system: System, key: str, stored: Stored | None) -> bytes:
+    if isinstance(system, Dispersed):
+        assert stored is not None
+        return system.get(stored)
+    return system.get(key)
+
+
+def _settle(system: System, clouds: Sequence[int]) -> None:
+    """Let an earlier operation of DepSky end, outside of what is measured: it is not ours to slow it down."""
+    if isinstance(system, DepSky):
+        system.settle(clouds)
+
+
+def _check(found: bytes, data: bytes, system: str) -> None:
     if found != data:
-        raise SystemExit("what was read is not what was written")
-    return put, get
+        raise SystemExit(f"what was read is not what was written: {system}")
 
 
-def experiment_2(wan: Wan, fault: str, rounds: int, console: Console) -> Samples:
+def latency(wan: Wan, rounds: int, console: Console) -> Samples:
+    """PUT and GET of new objects, all systems in turns. Stops the run when a wrong byte comes back."""
+    samples: Samples = {}
+    everywhere = range(len(wan.clouds))
+    with ExitStack() as stack:
+        singles = {one.distance.name: stack.enter_context(closing(_Single(one))) for one in wan.clouds}
+        lean = {
+            one.distance.name: stack.enter_context(closing(_Single(one, asks=False))) for one in wan.clouds
+        }
+        systems: dict[str, System] = {**singles, **stack.enter_context(_systems(wan))}
+        for number in range(-_WARM_UPS, rounds):
+            for size, length in _sizes(number).items():
+                for name in _turns([*systems], number):
+                    system, key, data = systems[name], f"{length}-{number}", os.urandom(length)
+                    begun = time.perf_counter()
+                    stored = _put(system, key, data)
+                    put = time.perf_counter() - begun
+                    _settle(system, everywhere)
+                    begun = time.perf_counter()
+                    found = _get(system, key, stored)
+                    get = time.perf_counter() - begun
+                    _settle(system, everywhere)
+                    _check(found, data, name)
+                    at_once = (
+                        _seconds(lambda name=name, key=key, data=data: lean[name].put(key, data))  # type: ignore[misc]
+                        if name in lean
+                        else 0
+                    )
+                    if number >= 0:
+                        _add(samples, f"PUT {size}", name, put)
+                        _add(samples, f"GET {size}", name, get)
+                        if at_once:
+                            _add(samples, f"PUT {size}{AT_ONCE}", name, at_once)
+            console.print(f"[dim]{_round(number, rounds)}[/]")
+    return samples
+
+
+def _round(number: int, rounds: int) -> str:
+    return f"round {number + 1} of {rounds}" if number >= 0 else "warming up"
+
+
+def _strike(wan: Wan, fault: str, liars: Sequence[FaultyStore], stack: ExitStack) -> None:
+    """From now on the first cloud is faulty, until the block ends."""
+    if fault == TAMPERING:
+        for liar in liars:
+            liar.faults = [Fault("corrupt", operations=READS)]
+    else:
+        wan.lines.stall(0, stalled=True)
+        stack.callback(lambda: wan.lines.stall(0, stalled=False))
+
+
+def with_fault(wan: Wan, fault: str, rounds: int, console: Console) -> Samples:
     """GET of objects that were written before the first cloud began to tamper, or went silent; a new one in
-    each round.
+    each round. All know all latencies by then.
 
-    The engines know all latencies by then. For our systems the samples are in the order in which the objects
-    were read, so that the first of each size is the one that finds the fault.
+    Where ours put an object is a matter of what they know of the clouds at that moment, so that one object
+    would tell little.
     """
     samples: Samples = {}
+    honest = range(1, len(wan.clouds))
     with ExitStack() as stack:
-        honest = {one.distance.name: stack.enter_context(closing(_Single(one))) for one in wan.clouds[1:]}
+        singles = {one.distance.name: stack.enter_context(closing(_Single(one))) for one in wan.clouds[1:3]}
         liars: list[FaultyStore] = []
-        ours: dict[str, Dispersed] = {}
-        for name, k in _CODES.items():
-            first, *others = _connected(wan)
-            liars.append(FaultyStore(first, _SEED))
-            ours[name] = stack.enter_context(closing(_dispersed(wan, [liars[-1], *others], k)))
-        written = _write(honest, ours, fault, rounds)
-        if fault == "tampering":
-            for liar in liars:
-                liar.faults = [Fault("corrupt", operations=READS)]
-        else:
-            wan.lines.stall(0, stalled=True)
-            stack.callback(lambda: wan.lines.stall(0, stalled=False))
+        systems: dict[str, System] = {**singles, **stack.enter_context(_systems(wan, liars))}
+        written = _write(systems, rounds, range(len(wan.clouds)))
+        _strike(wan, fault, liars, stack)
         for number in range(rounds):
-            for size in _SIZES:
-                for system in _turns([*honest, *ours], number):
+            for size in _sizes(number):
+                for name in _turns([*systems], number):
                     one = written[size, number]
                     begun = time.perf_counter()
-                    found = (
-                        honest[system].get(one.key)
-                        if system in honest
-                        else ours[system].get(one.stored[system])
-                    )
+                    found = _get(systems[name], one.key, one.stored[name])
                     taken = time.perf_counter() - begun
-                    if found != one.data:
-                        raise SystemExit(f"what was read is not what was written: {system}, {fault}")
-                    _add(samples, f"GET {size}", system, taken)
-            console.print(f"[dim]Experiment 2, {fault}, {_round(number, rounds)}[/]")
+                    _settle(systems[name], honest)
+                    _check(found, one.data, name)
+                    _add(samples, f"GET {size}", name, taken)
+            console.print(f"[dim]{fault}, {_round(number, rounds)}[/]")
     return samples
 
 
 class _Written(NamedTuple):
-    """An object that every system has: under `key` on each single cloud, at `stored[system]` in ours."""
+    """An object that every system has: under `key`, or for ours at `stored[system]`."""
 
     key: str
     data: bytes
-    stored: dict[str, Stored]
+    stored: Mapping[str, Stored | None]
 
 
 def _write(
-    singles: dict[str, _Single], ours: dict[str, Dispersed], name: str, rounds: int
+    systems: Mapping[str, System], rounds: int, clouds: Sequence[int]
 ) -> dict[tuple[str, int], _Written]:
-    """Objects of each size with every system, one for each round, after some rounds of practice.
-
-    Where ours put an object is a matter of what they know of the clouds at that moment, so that one object
-    would tell little; the sizes take turns.
-    """
+    """Objects of each size with every system, one for each round, after some rounds of practice."""
     written = {}
     for number in range(-_WARM_UPS, rounds):
-        for size, length in _SIZES.items():
-            data, key = os.urandom(length), f"{name}-{size}-{number}"
-            for single in singles.values():
-                single.put(key, data)
-                single.get(key)
+        for size, length in _sizes(number).items():
+            data, key = os.urandom(length), f"{length}-{number}"
             stored = {}
-            for system, one in ours.items():
-                stored[system] = one.put(data)
-                one.get(stored[system])
+            for name, system in systems.items():
+                stored[name] = _put(system, key, data)
+                _settle(system, clouds)
+                if number < 0 or isinstance(system, Dispersed):
+                    _get(system, key, stored[name])
+                    _settle(system, clouds)
             if number >= 0:
                 written[size, number] = _Written(key, data, stored)
     return written
 
 
-def _targets_1(samples: Samples) -> list[Target]:
-    targets = []
-    for size in _SIZES:
-        for name, k in _CODES.items():
-            get, put = (_medians(samples, f"{operation} {size}") for operation in ("GET", "PUT"))
-            ranked_get, ranked_put = (
-                sorted(seconds for system, seconds in medians.items() if system not in _CODES)
-                for medians in (get, put)
-            )
-            which = _F + k
-            targets.append(
-                Target(f"GET {size}, {name}, against the fastest SDK", 1.10, get[name] / ranked_get[0])
-            )
-            targets.append(
-                Target(
-                    f"PUT {size}, {name}, against the SDK that is number {which}",
-                    1.15,
-                    put[name] / ranked_put[which - 1],
-                )
-            )
-    return targets
+def finding(wan: Wan, console: Console) -> Samples:
+    """The read that finds a fault, of ours: "FAULT, GET SIZE" -> system -> seconds."""
+    samples: Samples = {}
+    names = [one.distance.name for one in wan.clouds]
+    for fault in (TAMPERING, STALLING):
+        for size, length in SIZES.items():
+            for name, k in CODES.items():
+                first, *others = _connected(wan)
+                liar = FaultyStore(first, _SEED)
+                with ExitStack() as stack:
+                    system = stack.enter_context(closing(Dispersed(names, [liar, *others], F, k)))
+                    data = os.urandom(length)
+                    for _ in range(_WARM_UPS):
+                        stored = system.put(data)
+                        system.get(stored)
+                    stored = system.put(data)
+                    _strike(wan, fault, [liar], stack)
+                    begun = time.perf_counter()
+                    found = system.get(stored)
+                    taken = time.perf_counter() - begun
+                    _check(found, data, name)
+                _add(samples, f"{fault}, GET {size}", name, taken)
+                console.print(f"[dim]{fault}, {size}, {name}: {1000 * taken:.0f} ms[/]")
+    return samples
 
 
-def _targets_2(samples: Samples, fault: str) -> list[Target]:
-    """Our reads after the one that found the fault, against the fastest cloud that is left."""
-    targets = []
-    for size in _SIZES:
-        by_system = samples[f"GET {size}"]
-        fastest = min(statistics.median(by_system[one]) for one in by_system if one not in _CODES)
-        for name in _CODES:
-            later = statistics.median(by_system[name][1:])
-            label = f"GET {size}, {name}, one cloud {fault}, against the fastest honest SDK"
-            targets.append(Target(label, 1.15, later / fastest))
-    return targets
+_PARTS: Final[dict[str, Callable[[Wan, int, Console], Samples]]] = {
+    "latency": latency,
+    "home": latency,
+    TAMPERING: lambda wan, rounds, console: with_fault(wan, TAMPERING, rounds, console),
+    STALLING: lambda wan, rounds, console: with_fault(wan, STALLING, rounds, console),
+    "finding": lambda wan, _rounds, console: finding(wan, console),
+}
 
 
-def _medians(samples: Samples, operation: str) -> dict[str, float]:
-    return {system: statistics.median(taken) for system, taken in samples[operation].items()}
-
-
-def _spread(taken: Sequence[float]) -> str:
-    """Median and quartiles in ms."""
-    low, middle, high = statistics.quantiles(taken, n=4) if len(taken) > 1 else [taken[0]] * 3
-    return f"{significant(1000 * middle)} ({significant(1000 * low)}-{significant(1000 * high)})"
-
-
-def _latency_table(title: str, samples: Samples) -> Section:
-    systems = list(dict.fromkeys(system for by_system in samples.values() for system in by_system))
-    systems.sort(key=lambda system: system in _CODES)  # ours last; the clouds in the order given
-    names = [one.name for one in _DISTANCES]
-    systems.sort(key=lambda system: names.index(system) if system in names else len(names))
-    operations = sorted(samples, key=lambda operation: operation.startswith("GET"))
-    rows = [
-        [operation, *(_spread(samples[operation][system]) for system in systems)] for operation in operations
-    ]
-    return Section(title, ["ms: median (quartiles)", *systems], rows)
-
-
-def _fault_table(title: str, samples: Samples) -> Section:
-    rows = []
-    for operation, by_system in samples.items():
-        honest = {system: taken for system, taken in by_system.items() if system not in _CODES}
-        best = min(honest, key=lambda system: statistics.median(honest[system]))
-        row = [operation, f"{best} {_spread(honest[best])}"]
-        for name in _CODES:
-            taken = by_system[name]
-            row += [significant(1000 * taken[0]), _spread(taken[1:])]
-        rows.append(row)
-    headings = ["ms: median (quartiles)", "fastest honest SDK"]
-    for name in _CODES:
-        headings += [f"{name}, first", "later"]
-    return Section(title, headings, rows)
-
-
-class _Start(NamedTuple):
-    """What engines that knew nothing at first have done."""
-
-    first: Samples
-    faults: dict[str, Samples]
-
-    def targets(self) -> list[Target]:
-        """The targets of both experiments, in the same order for each start."""
-        found = _targets_1(self.first)
-        for fault, samples in self.faults.items():
-            found += _targets_2(samples, fault)
-        return found
-
-
-def _start(rounds: int, console: Console) -> _Start:
+def _start(part: str, rounds: int, console: Console) -> dict[str, Any]:
+    """One start of a part, and in which circumstances."""
+    facts = machine()
     root = Path(tempfile.mkdtemp(prefix="work-clouds-", dir=cache_directory()))
     try:
-        with far_clouds(root, _DISTANCES) as wan:
-            first = experiment_1(wan, rounds, console)
-            faults = {fault: experiment_2(wan, fault, rounds, console) for fault in ("tampering", "stalling")}
+        with far_clouds(root, _AT_HOME if part == "home" else _DISTANCES) as wan:
+            samples = _PARTS[part](wan, rounds, console)
     finally:
         shutil.rmtree(root, ignore_errors=True)
-    return _Start(first, faults)
+    return {"load": facts["load_average"], "date": facts["date"], "samples": samples}
 
 
-def _worst(starts: Sequence[_Start]) -> tuple[list[Target], Section]:
-    """Each target as the worst start has it, and a table of all starts."""
-    targets, rows = [], []
-    for found in zip(*(one.targets() for one in starts), strict=True):
-        worst = max(found, key=lambda target: target.measured)
-        targets.append(worst)
-        measured = [one.measured for one in found]
-        middle = statistics.median(measured)
-        rows.append([worst.label, *(f"{one:.2f}" for one in (worst.limit, middle, worst.measured))])
-    title = f"Fresh starts: {len(starts)}"
-    return targets, Section(title, ["times what it is compared with", "target", "median", "worst"], rows)
-
-
-def _page(starts: Sequence[_Start], rounds: int) -> Page:
-    page = Page("clouds")
-    first, faults = starts[0]
-    page.sections.append(_latency_table("Experiment 1: no faults", first))
-    for fault, samples in faults.items():
-        page.sections.append(_fault_table(f"Experiment 2: the fastest cloud is {fault}", samples))
-    page.targets, by_start = _worst(starts)
-    page.sections.append(by_start)
-    lines = "; ".join(f"{one.name} {one.round_trip:g} ms, {one.bandwidth:g} Mbit/s" for one in _DISTANCES)
-    page.notes = [
-        f"{rounds} rounds after {_WARM_UPS} of warming up; new random objects in Experiment 1. Clouds: "
-        f"versitygw behind a proxy that delays and limits (round trip, bandwidth each way): {lines}; no "
-        "loss, no slow start, no TLS. A single cloud is boto3 as it comes (`put_object`, `get_object`), "
-        "which asks for leave before it sends a body (100-continue: one round trip more per PUT) where "
-        "our driver does not.",
-        "Ours: sealing, packing, dispersal and verification included, no local database, no cache. Packs "
-        "below 1 MiB are replicated also with k=2, as in a volume; so only 10 MB is erasure-coded there.",
-        f"Tables and plots of latencies: the first of {len(starts)} starts with new engines and empty "
-        "clouds. Targets: the worst of them.",
-    ]
-    page.figures = {
-        "rounds": rounds,
-        "lines": [vars(one) for one in _DISTANCES],
-        "starts": [{"experiment_1": one.first, "experiment_2": one.faults} for one in starts],
-    }
-    return page
+def _former(folder: Path) -> Starts:
+    """What was measured before."""
+    path = folder / "clouds.json"
+    return dict(json.loads(path.read_text()).get("starts", {})) if path.exists() else {}
 
 
 def main(argv: list[str] | None = None) -> None:
     """Measure, print, and write clouds.json, .md and plots to benchmarks/results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.clouds", description=__doc__)
+    parser.add_argument("--only", action="append", choices=[*_PARTS], help="a part; may be given again")
     parser.add_argument("--rounds", type=int, default=10, metavar="N", help="rounds (default 10)")
+    parser.add_argument("--starts", type=int, default=3, metavar="N", help="fresh starts (default 3)")
+    parser.add_argument("--add", action="store_true", help="keep the starts that were measured before")
     parser.add_argument(
         "--results", type=Path, default=RESULTS, metavar="DIR", help="where to write (benchmarks/results)"
     )
-    parser.add_argument("--starts", type=int, default=10, metavar="N", help="fresh starts (default 10)")
     options = parser.parse_args(argv)
     if options.starts < 1:
         parser.error("at least one start")
-    if options.rounds < 2:
-        parser.error("at least 2 rounds: the first read with a fault is not like the others")
+    if options.rounds < _LARGE + 1:
+        parser.error(
+            f"at least {_LARGE + 1} rounds: of these two have 10 MB, and the first is not like others"
+        )
     console = terminal()
     cache_directory().mkdir(parents=True, exist_ok=True)
-    starts = []
+    starts = _former(options.results) if options.add else {}
     for number in range(options.starts):
-        console.print(f"Start {number + 1} of {options.starts}")
-        starts.append(_start(options.rounds, console))
-    page = _page(starts, options.rounds)
-    first, faults = starts[0]
+        for part in options.only or _PARTS:
+            console.print(f"Start {number + 1} of {options.starts}: {part}")
+            starts.setdefault(part, []).append(_start(part, options.rounds, console))
+    page = clouds_page(starts, _DISTANCES, _HOME, _WARM_UPS)
     page.show(console)
     written = page.write(options.results)
-    written += plot_latencies(options.results, "clouds-latency", first)
-    for fault, samples in faults.items():
-        written += plot_latencies(options.results, f"clouds-{fault}", samples)
+    for part in ("latency", TAMPERING, STALLING):
+        if part in starts:
+            drawn = {name: one for name, one in pooled(starts[part]).items() if AT_ONCE not in name}
+            written += plot_latencies(options.results, f"clouds-{part}", drawn)
     for path in written:
         console.print(f"wrote {path}")
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.handlers import add_expect_header
 
 from backends.credentials import Secrets
 from backends.s3 import S3Store
@@ -53,15 +54,19 @@ class FarCloud:
         """A driver of its own."""
         return S3Store(self.url, self)
 
-    def sdk(self) -> Any:
-        """A client of the service's own SDK with the settings that it has when nobody changes them."""
-        return boto3.client(
+    def sdk(self, *, asks: bool = True) -> Any:
+        """A client of the service's own SDK with the settings that it has when nobody changes them; but for
+        `asks`: without it, the client sends a body at once, and does not ask first (100-continue)."""
+        client = boto3.client(
             "s3",
             endpoint_url=f"http://127.0.0.1:{self.port}",
             region_name=_REGION,
             aws_access_key_id=self.secrets["access_key_id"],
             aws_secret_access_key=self.secrets["secret_access_key"],
         )
+        if not asks:
+            client.meta.events.unregister("before-call.s3", add_expect_header)
+        return client
 
 
 @dataclass(frozen=True)
