@@ -68,11 +68,11 @@ def write_secrets(device: Device, clouds: Sequence[FarCloud]) -> None:
         json.dump({"version": 1, "clouds": secrets}, stream)
 
 
-def create(device: Device, clouds: Sequence[FarCloud]) -> None:
+def create(device: Device, clouds: Sequence[FarCloud], f: int = 1, k: int = 1) -> None:
     """Make the volume over these clouds."""
     write_secrets(device, clouds)
     options = [word for cloud in clouds for word in ("--cloud", cloud.url)]
-    device.run("volume", "create", device.volume, *options, "-f", "1", "-k", "1")
+    device.run("volume", "create", device.volume, *options, "-f", str(f), "-k", str(k))
 
 
 def measure(root: Path, tree: Path, *, one_uplink: bool, backlog: bool) -> Figures:
