@@ -2,14 +2,13 @@
 
 YCSB's workload B (95 % reads, 5 % updates, keys drawn by a zipfian distribution) on a key-value store over
 three clouds in this process that take their time as clouds do: a delay per request, and a rate. With and
-without a cache of 128 MB. Writes `ycsb.json` and `ycsb.md`.
+without a cache of 128 MB. Writes `ycsb.json`, `.md` and, with matplotlib, a plot as the paper's Fig. 10.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import os
 import random
 import shutil
@@ -23,13 +22,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from rich.console import Console
-from rich.table import Table
-
 from backends.file import FileStore
 from backends.store import Buffer, Store, StoreWrapper
 from benchmarks.corpus import cache_directory
-from benchmarks.report import RESULTS, machine, significant, terminal
+from benchmarks.pages import Page, Section
+from benchmarks.plots import Curve, plot_curves
+from benchmarks.report import RESULTS, significant, terminal
 from hybrisfs.dispersal.engine import Cloud, Engine
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.seal import Sealer
@@ -166,35 +164,56 @@ def measure(folder: Path, size: int, operations: int, *, cached: bool) -> Figure
     )
 
 
-_HEADINGS = ["value, bytes", "keys", "cache", "mean, ms", "median, ms", "95 %, ms"]
-
-
-def _row(one: Figures) -> list[str]:
-    times = map(significant, (one.mean_ms, one.median_ms, one.p95_ms))
-    return [f"{one.size:,}", str(one.keys), "128 MB" if one.cached else "none", *times]
-
-
-def report(figures: list[Figures], operations: int, folder: Path, console: Console) -> None:
-    """Print the table; write ycsb.json and ycsb.md."""
-    table = Table(*_HEADINGS)
-    for one in figures:
-        table.add_row(*_row(one))
-    console.print(table)
-    facts = machine()
-    lines = [f"| {' | '.join(_HEADINGS)} |", f"| {' | '.join(['---:'] * len(_HEADINGS))} |"]
-    lines += [f"| {' | '.join(_row(one))} |" for one in figures]
+def report(figures: list[Figures], operations: int) -> Page:
+    """Tables, and how it was measured."""
+    page = Page("ycsb")
+    by_size = {one.size: [other for other in figures if other.size == one.size] for one in figures}
+    rows = []
+    for size, (none, cached) in by_size.items():
+        pairs = [
+            (none.mean_ms, cached.mean_ms),
+            (none.median_ms, cached.median_ms),
+            (none.p95_ms, cached.p95_ms),
+        ]
+        rows.append(
+            [
+                f"{size:,}",
+                str(none.keys),
+                significant(none.keys * size / 1e6),
+                *(significant(one) for pair in pairs for one in pair),
+                f"1/{none.mean_ms / cached.mean_ms:.1f}",
+            ]
+        )
+    kinds = ("mean", "median", "95 %")
+    headings = [f"{kind}, {cache}" for kind in kinds for cache in ("no cache", "128 MB")]
+    page.sections.append(
+        Section(
+            "GET in ms, by the size of values",
+            ["bytes", "keys", "MB in all", *headings, "mean with the cache"],
+            rows,
+        )
+    )
     delays = ", ".join(f"{delay * 1000:.0f}" for delay in _DELAYS)
-    lines += [
-        "",
-        f"GET latencies of {operations} operations of YCSB's workload B, f = 1, k = 1, over three clouds "
-        f"that answer after {delays} ms and transfer 100 Mbit/s per request. {facts['cpus']} cores, "
-        f"Python {facts['python']}, load {facts['load_average']}, {facts['date']}.",
-        "",
+    page.notes = [
+        f"GETs of {operations} operations of YCSB's workload B, f = 1, k = 1, over three clouds that answer "
+        f"after {delays} ms and transfer 100 Mbit/s per request. The cache is in this process and holds at "
+        "most 128 MB; the paper's is Memcached beside the clients, and its clouds "
+        "are real. We have at most 300 keys and 300 MB, and the paper does not say how many it has."
     ]
-    folder.mkdir(exist_ok=True)
-    record = {"machine": facts, "operations": operations, "figures": [asdict(one) for one in figures]}
-    (folder / "ycsb.json").write_text(json.dumps(record, indent=1) + "\n")
-    (folder / "ycsb.md").write_text("\n".join(lines))
+    page.figures = {"operations": operations, "figures": [asdict(one) for one in figures]}
+    return page
+
+
+def curves(figures: list[Figures]) -> list[Curve]:
+    """Mean latencies by size, with and without the cache."""
+    return [
+        Curve(
+            f"{name}, HybrisFS",
+            [one.size for one in figures if one.cached == cached],
+            [one.mean_ms for one in figures if one.cached == cached],
+        )
+        for name, cached in (("no cache", False), ("128 MB", True))
+    ]
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -213,9 +232,13 @@ def main(argv: list[str] | None = None) -> None:
             (folder := root / f"{size}-{cached}").mkdir()
             figures.append(measure(folder, size, options.operations, cached=cached))
             shutil.rmtree(folder)
-        report(figures, options.operations, options.output, terminal())
     finally:
         shutil.rmtree(root)
+    console, page = terminal(), report(figures, options.operations)
+    page.show(console)
+    drawn = plot_curves(options.output, "ycsb", {"mean GET (ms) by bytes": curves(figures)}, logarithmic="xy")
+    for path in [*page.write(options.output), *drawn]:
+        console.print(f"wrote {path}")
 
 
 if __name__ == "__main__":
