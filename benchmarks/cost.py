@@ -1,7 +1,9 @@
 """`python -m benchmarks.cost`: what a month costs at list prices, from requests and bytes that were counted.
 
-First Hybris's Table I: 1 TB written and read once in a month as objects of 1 MB and of 10 MB, through our
-engine with whole copies (k=1) and erasure coding (k=2), beside one cloud without us. Then an idle volume of
+First Hybris's Table I: 1 TB written and read once in a month as objects of 10 kB, 1 MB and 10 MB, through our
+engine with whole copies (k=1) and erasure coding (k=2), beside one cloud without us; at the prices of today,
+and at those of the paper beside its own figures. Small objects also as a volume stores them, many in a pack.
+Then an idle volume of
 two devices: its daemons run with a clock that is faster than the real one.
 """
 
@@ -39,7 +41,21 @@ __all__ = ["main"]
 _F = 1
 _CLOUDS = 3
 _CODES = {"hybrisfs k=1": 1, "hybrisfs k=2": 2}
-_SIZES = {"1 MB": 1_000_000, "10 MB": 10_000_000}
+_SIZES = {"10 kB": 10_000, "1 MB": 1_000_000, "10 MB": 10_000_000}
+_PACKED = 10_000  # bytes; objects up to that are measured in packs, too
+_IN_A_PACK = 800  # of them, that make about 8 MiB
+_THEN = Prices(0.03, 0.005, 0.0004, 0.005, 0.0916, "Hybris, Table I: Amazon S3, US-East, September 2016")
+"""The prices of the paper. It does not say what egress costs: this makes its 92 USD for the GETs of S3."""
+_TABLE_I = {
+    "ICStore": (60, 276, 180, 516),
+    "DepSky-A": (30, 93, 91, 214),
+    "DepSky-EC": (30, 93, 45, 168),
+    "Hybris": (10, 92, 60, 162),
+    "Hybris-EC": (15, 92, 45, 152),
+    "Amazon S3": (5, 92, 30, 127),
+}
+"""The paper's Table I, in USD: PUT, GET, storage, total, for 1 TB of objects of 1 MB."""
+_SAME = {"one cloud": "Amazon S3", "hybrisfs k=1": "Hybris", "hybrisfs k=2": "Hybris-EC"}
 _OBJECTS = 10  # of each size, that requests are counted of
 _MONTH_BYTES = 10**12
 _MONTH_HOURS = 30 * 24
@@ -54,8 +70,9 @@ def _times(use: Use, factor: float) -> Use:
 # -- Table I ------------------------------------------------------------------------------------------------
 
 
-def _count_objects(root: Path, k: int, size: int) -> tuple[Use, int]:
-    """Put some objects one by one and get each once; returns the use of all clouds and what they hold."""
+def _count_objects(root: Path, k: int, size: int, *, together: bool = False) -> tuple[Use, int]:
+    """Put some objects one by one, or together, and get each once; returns the use of all clouds and what
+    they hold."""
     requests: list[Request] = []
     stores = []
     for number in range(_CLOUDS):
@@ -66,7 +83,11 @@ def _count_objects(root: Path, k: int, size: int) -> tuple[Use, int]:
     requests.clear()
     names = [f"cloud-{number}" for number in range(_CLOUDS)]
     with closing(Dispersed(names, stores, _F, k)) as system:
-        for _ in range(_OBJECTS):
+        if together:
+            objects = [os.urandom(size) for _ in range(_IN_A_PACK)]
+            if [system.get([one]) for one in system.put_together(objects)] != objects:
+                raise SystemExit("what was read is not what was written")
+        for _ in range(0 if together else _OBJECTS):
             data = os.urandom(size)
             if system.get(system.put(data)) != data:
                 raise SystemExit("what was read is not what was written")
@@ -85,6 +106,11 @@ def table_1(root: Path) -> dict[str, dict[str, tuple[Use, float]]]:
             use, stored = _count_objects(root / f"{size}-{k}".replace(" ", ""), k, length)
             factor = month / _OBJECTS
             table[size][name] = (_times(use, factor), stored * factor)
+            if length <= _PACKED:
+                folder = root / f"{size}-{k}-packed".replace(" ", "")
+                use, stored = _count_objects(folder, k, length, together=True)
+                factor = month / _IN_A_PACK
+                table[size][f"{name}, in packs"] = (_times(use, factor), stored * factor)
     return table
 
 
@@ -100,6 +126,32 @@ def _bill_section(
     return Section(
         f"Table I, USD for 1 TB a month as objects of {size}, all clouds at one provider's prices",
         ["", "PUT", "GET with egress", "storage", "total"],
+        rows,
+    )
+
+
+def _paper_section(size: str, systems: Mapping[str, tuple[Use, float]]) -> Section:
+    """At the prices of the paper, beside its figures where it has some."""
+    rows = []
+    for system, (use, stored) in systems.items():
+        costs = bill(use, stored, _THEN)
+        theirs = _TABLE_I[_SAME[system]] if size == "1 MB" and system in _SAME else None
+        rows.append(
+            [
+                system,
+                *(f"{cell:,.2f}" for cell in (costs.put, costs.get, costs.storage, costs.total)),
+                "" if theirs is None else f"{_SAME[system]}: {theirs[-1]}",
+            ]
+        )
+    if size == "1 MB":
+        rows += [
+            [f"{name}, the paper", *map(str, figures[:-1]), "", str(figures[-1])]
+            for name, figures in _TABLE_I.items()
+            if name not in _SAME.values()
+        ]
+    return Section(
+        f"At the paper's prices of 2016, USD for 1 TB a month as objects of {size}",
+        ["", "PUT", "GET with egress", "storage", "total", "total, the paper"],
         rows,
     )
 
@@ -205,8 +257,11 @@ def _notes(idle: Idle, settle: float, speed: float) -> list[str]:
         f"Table I: {_OBJECTS} objects per size put and got one by one through the engine over {_CLOUDS} "
         f"folders (f={_F}), every call of a driver counted as the one request it makes, multiplied up to 1 "
         "TB written and read in a month; all is stored for the whole month. Sealing adds a few bytes per "
-        "chunk. Packs below 1 MiB are replicated also with k=2. The metadata, which Hybris keeps in a "
-        "private cloud, is a local database here; the log of a volume is not in it.",
+        "chunk. Packs below 1 MiB, and so objects of 1 MB, are replicated also with k=2. "
+        f"In packs: {_IN_A_PACK} objects together, each read by a request of its own. The metadata, which "
+        "Hybris keeps in a private cloud, is a local database here; the log of a volume is not in it.",
+        f"The paper's prices: {_THEN.source}, of which egress is {_THEN.egress:g} USD a GB, so that GETs "
+        "from S3 cost what the paper says. It adds 500 bytes of metadata to each object.",
         f"Idle volume: two mounted devices that are linked directly, {_FILES} files, three folders as "
         f"clouds, the real daemons. Their clock and their waits run {speed:g} times as fast as the real "
         f"ones (benchmarks/hastened.py). After {settle:g} hours by that clock, in which polling slows "
@@ -230,11 +285,13 @@ def main(argv: list[str] | None = None) -> None:
     with work_folder("cost") as root:
         table = table_1(root / "table")
         idle = measure_idle(root / "idle", options.hours, options.settle, options.speed, console)
-    page = Page("cost", [_bill_section(size, systems, prices) for size, systems in table.items()])
+    page = Page("cost", [_paper_section(size, systems) for size, systems in table.items()])
+    page.sections += [_bill_section(size, systems, prices) for size, systems in table.items()]
     sections, page.targets = _idle_sections(idle, prices)
     page.sections += sections
     page.notes = _notes(idle, options.settle, options.speed)
     page.figures = {
+        "paper": {"where": "Hybris, Table I", "usd": _TABLE_I, "prices": to_builtins(_THEN)},
         "prices": {name: to_builtins(one) for name, one in prices.items()},
         "month": {
             size: {

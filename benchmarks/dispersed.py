@@ -56,6 +56,14 @@ class Dispersed:
             packs[-1].add(chunk_id, len(chunk), self._sealer.seal(chunk_id, chunk))
         return list(self._pool.map(self._put_pack, packs))
 
+    def put_together(self, objects: Sequence[bytes]) -> Stored:
+        """Seal and store small objects in one pack, as a volume does; one entry for each."""
+        builder = PackBuilder(self._tables)
+        for data in objects:
+            chunk_id = self._sealer.chunk_id(data)
+            builder.add(chunk_id, len(data), self._sealer.seal(chunk_id, data))
+        return [[location] for location in self._put_pack(builder)]
+
     def _put_pack(self, builder: PackBuilder) -> Sequence[ChunkLocation]:
         pack: EncodedPack = builder.finish(*choose_code(builder.sealed_size, self.f, self.k))
         placement = self._engine.put_pack(pack)
