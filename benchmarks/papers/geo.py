@@ -217,8 +217,8 @@ def _page(found: dict[str, dict[_Task, _Done]]) -> Page:
         "Three members of one etcd, without fsync, on this machine. Far: what they send each other is late "
         f"and limited to 100 Mbit/s, so that a round trip takes {_trips()}; heartbeat {_HEARTBEAT} ms. "
         "Clients ask the member at their site, without delay; whichever member leads. Threads of a process "
-        "that ask at the same time share requests, as they do in the product: for the servers these are fewer "
-        "clients.",
+        "that ask at the same time share requests, as they do in the product: for the servers these are "
+        "fewer clients.",
         "Members and clients share the processors of this machine, which limit all local figures and those "
         "with many clients far away: where the paper had a machine for each, distance has less to take away "
         "here. The paper compares its own figures with those of a cluster of faster machines (5.3). It used "
