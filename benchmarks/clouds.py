@@ -270,6 +270,19 @@ def _write(
     return written
 
 
+def _first_that_asks(system: Dispersed, cloud: FaultyStore, written: Sequence[tuple[bytes, Stored]]) -> float:
+    """Seconds of the first read that asks a cloud: not every object is there, or is read from there."""
+    for data, stored in written:
+        calls = len(cloud.calls)
+        begun = time.perf_counter()
+        found = system.get(stored)
+        taken = time.perf_counter() - begun
+        _check(found, data, "ours")
+        if any(call.operation in READS for call in cloud.calls[calls:]):
+            return taken
+    raise SystemExit("no read has asked the faulty cloud")
+
+
 def finding(wan: Wan, console: Console) -> Samples:
     """The read that finds a fault, of ours: "FAULT, GET SIZE" -> system -> seconds."""
     samples: Samples = {}
@@ -281,16 +294,13 @@ def finding(wan: Wan, console: Console) -> Samples:
                 liar = FaultyStore(first, _SEED)
                 with ExitStack() as stack:
                     system = stack.enter_context(closing(Dispersed(names, [liar, *others], F, k)))
-                    data = os.urandom(length)
-                    for _ in range(_WARM_UPS):
-                        stored = system.put(data)
-                        system.get(stored)
-                    stored = system.put(data)
+                    written = []
+                    for _ in range(2 * _WARM_UPS):
+                        data = os.urandom(length)
+                        written.append((data, system.put(data)))
+                        system.get(written[-1][1])
                     _strike(wan, fault, [liar], stack)
-                    begun = time.perf_counter()
-                    found = system.get(stored)
-                    taken = time.perf_counter() - begun
-                    _check(found, data, name)
+                    taken = _first_that_asks(system, liar, written[_WARM_UPS:])
                 _add(samples, f"{fault}, GET {size}", name, taken)
                 console.print(f"[dim]{fault}, {size}, {name}: {1000 * taken:.0f} ms[/]")
     return samples
