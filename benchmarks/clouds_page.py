@@ -229,8 +229,8 @@ def clouds_page(starts: Starts, distances: Sequence[Distance], home: float, warm
         "returned is not counted, and disturbs nothing that is measured.",
         "The read that finds a fault is the first that asks the faulty cloud, by an engine that has read "
         "other objects of this size only. Tables and plots have the samples of all starts with new engines "
-        "and empty clouds. Targets: the worst start. In Experiment 2 the first read of ours, which finds the fault, is in the table, but "
-        "not in the target.",
+        "and empty clouds. Targets: the worst start. In Experiment 2 the first read of ours, which finds the "
+        "fault, is in the table, but not in the target.",
     ]
     page.figures = {"lines": [vars(one) for one in distances], "starts": starts}
     return page
