@@ -61,6 +61,8 @@ class Paper(Struct, frozen=True, forbid_unknown_fields=True):
     paper: str
     experiments: list[Experiment]
     not_measured: str
+    points: dict[str, dict[str, list[float]]] = {}
+    """What `benchmarks.papers` draws beside our own figures: by the table or figure and the line in it."""
 
 
 @cache
