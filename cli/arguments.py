@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -30,6 +31,7 @@ __all__ = [
     "complete_volumes",
     "make_option",
     "mounted_place",
+    "moment",
     "named_place",
     "span",
     "volume_argument",
@@ -227,3 +229,11 @@ volume_option: Final[Callable[[_Function], _Function]] = click.option(
     help="Which volume, if there are several.",
     shell_complete=complete_volumes,
 )
+
+
+def moment(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
+    """A time as the daemon reads it, of a span that ends now; for options."""
+    ago = span(text) if text is not None else None
+    if ago is None:
+        return text
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(max(0.0, time.time() - ago)))

@@ -1,4 +1,4 @@
-"""hybrisfs versions list, show, restore, and hybrisfs log"""
+"""hybrisfs versions list, show, restore, and hybrisfs log; `cli.citing` has the rest of the group"""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import datetime
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 
 import click
 
 from cli import output
-from cli.arguments import absolute, complete_files, complete_volumes, named_place, span
+from cli.arguments import absolute, complete_files, complete_volumes, moment, named_place
+from cli.citing import diff, id_, verify
 from cli.output import columns, count, json_option, shown, size
 from hybrisfs.api.versions import (
     Changes,
@@ -38,18 +38,10 @@ _volume = click.option(
 )
 
 
-def _moment(_: click.Context, __: click.Parameter, text: str | None) -> str | None:
-    """A time as the daemon reads it, of a span that ends now."""
-    ago = span(text) if text is not None else None
-    if ago is None:
-        return text
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(max(0.0, time.time() - ago)))
-
-
 _at = click.option(
     "--at",
     metavar="TIME",
-    callback=_moment,
+    callback=moment,
     help="As it was then: 2h or 3d ago, 2026-11-20, 2026-11-20T18:00, 2026-11-20T17:00Z.",
 )
 _number = click.option(
@@ -64,6 +56,10 @@ def versions() -> None:
     The whole volume as it was at some time is also a folder in it: .hybrisfs/at/2026-11-20T18:00, to be read
     with any program. hybrisfs volume set NAME --keep-versions says what is kept.
     """
+
+
+for _command in (id_, verify, diff):
+    versions.add_command(_command)
 
 
 @versions.command(
