@@ -39,10 +39,15 @@ class ChunkNamer:
         """Return the 32-byte name of a chunk: BLAKE3 of its plaintext keyed with the dedup key."""
         return blake3(plaintext, key=self._dedup_key).digest()
 
+    @staticmethod
+    def is_one(size: int, most: int) -> bool:
+        """Whether so many bytes make one chunk, whatever they are."""
+        return size <= most // _LEAST
+
     def cut(self, data: bytes, most: int) -> Iterator[int]:
         """The lengths of the chunks of *data*: each has at most *most* bytes, usually half of that, and, but
         for the last, at least an eighth."""
-        if len(data) <= most // _LEAST:
+        if self.is_one(len(data), most):
             yield len(data)
         elif most < _SHORTEST:
             yield from (min(most, len(data) - at) for at in range(0, len(data), most))

@@ -23,6 +23,7 @@ authenticated through the keys.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator, Sequence
 
 import zstandard
 from blake3 import blake3
@@ -74,20 +75,29 @@ class Sealer(ChunkNamer):
 
     def seal(self, chunk_id: bytes, plaintext: Buffer) -> bytes:
         """Return the sealed bytes of a chunk of 1 to MAX_CHUNK bytes whose name is `chunk_id`."""
+        _require_size(plaintext)
+        return self._sealed(chunk_id, plaintext, self._scratch.compressor.compress(plaintext))
+
+    def seal_all(self, chunks: Sequence[tuple[bytes, bytes]]) -> Iterator[bytes]:
+        """`seal` of several chunks, which are given as (name, plaintext). They are compressed at once, during
+        which other threads need not take turns with this one for each chunk."""
+        for _, plaintext in chunks:
+            _require_size(plaintext)
+        if chunks:
+            bodies = self._scratch.compressor.multi_compress_to_buffer([plaintext for _, plaintext in chunks])
+            for number, (chunk_id, plaintext) in enumerate(chunks):
+                yield self._sealed(chunk_id, plaintext, bodies[number].tobytes())
+
+    def _sealed(self, chunk_id: bytes, plaintext: Buffer, compressed: Buffer) -> bytes:
+        body, flags = compressed, _VERSION | _COMPRESSED
         size = len(plaintext)
-        if not 0 < size <= MAX_CHUNK:
-            raise ValueError(f"a chunk is 1 to {MAX_CHUNK} bytes, not {size}")
-        scratch = self._scratch
-        body: Buffer = scratch.compressor.compress(plaintext)
-        flags = _VERSION | _COMPRESSED
         if len(body) * 20 > size * 19:  # less than 5 % saved: not worth a decompression per read
-            body = plaintext
-            flags = _VERSION
+            body, flags = plaintext, _VERSION
         newest = self._data_keys.newest()
         key, nonce_key = _keys(newest.key, flags, chunk_id)
         nonce = blake3(body, key=nonce_key).digest(_NONCE_SIZE)
         end = _BODY + len(body) + _TAG_SIZE
-        view = scratch.view
+        view = self._scratch.view
         view[0] = flags
         view[1:_NONCE] = newest.epoch
         view[_NONCE:_BODY] = nonce
@@ -144,6 +154,11 @@ class Sealer(ChunkNamer):
             if len(plaintext) <= length:
                 raise  # there was room: the frame itself is wrong
             return plaintext
+
+
+def _require_size(plaintext: Buffer) -> None:
+    if not 0 < len(plaintext) <= MAX_CHUNK:
+        raise ValueError(f"a chunk is 1 to {MAX_CHUNK} bytes, not {len(plaintext)}")
 
 
 def _keys(data_key: bytes, flags: int, chunk_id: bytes) -> tuple[bytes, bytes]:

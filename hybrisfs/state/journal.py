@@ -23,7 +23,8 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Final
 
@@ -332,6 +333,21 @@ class Journal:
             return None
         return data
 
+    def read_all(self, places: Iterable[tuple[int, int, int]]) -> list[bytes | None]:
+        """`read` of several places, given as (segment, position, length); what lies side by side is read at
+        once. Raises OSError when one of them cannot be read."""
+        found: list[bytes | None] = []
+        for segment, position, lengths in _side_by_side(places):
+            data = self.read(segment, position, sum(lengths))
+            borders = pairwise(accumulate(lengths, initial=0))
+            if data is None and len(lengths) > 1:  # the first of them may be there
+                found += [self.read(segment, position + start, end - start) for start, end in borders]
+            elif data is None or len(lengths) == 1:
+                found.append(data)
+            else:
+                found += [data[start:end] for start, end in borders]
+        return found
+
     def _touch(self, segment: Segment) -> None:
         self._ticks += 1
         segment.used_at = self._ticks
@@ -422,6 +438,23 @@ class Journal:
         self.seal_active()
         self.sync()
         self._segments.clear()
+
+
+def _side_by_side(places: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, int, list[int]]]:
+    """The same places, as (segment, position, lengths): the first of those that follow each other, and how
+    long each is."""
+    lengths: list[int] = []
+    where = upto = 0, 0
+    for segment, position, length in places:
+        if lengths and upto != (segment, position):
+            yield *where, lengths
+            lengths = []
+        if not lengths:
+            where = segment, position
+        lengths.append(length)
+        upto = segment, position + length
+    if lengths:
+        yield *where, lengths
 
 
 def _in_blocks(size: int, block: int) -> int:

@@ -3,10 +3,15 @@
 Where `hybrisfs.write.layout` says. A stretch that is longer than the least chunk is cut by content: a file
 that is written again with a few bytes more has most of its chunks already. Bytes that lie in one piece in the
 journal stay where they are; others are assembled and appended once more. A chunk of zeros becomes a hole.
+
+Of many small files, each written in one go, most time went into taking turns with programs: for each file two
+transactions, some statements, and a read of the journal. So such files are cut in groups. What they share
+is as little as programs do not notice: bytes that lie side by side are read at once.
 """
 
 from __future__ import annotations
 
+import errno
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -14,11 +19,12 @@ from typing import Final
 
 from msgspec import Struct
 
+from hybrisfs.errors import failure
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.registers.tree import Content, Run, encode_runs
 from hybrisfs.state.chunk_states import MAX_CHUNK, ChunkRef, CutRow
-from hybrisfs.state.extents import ZEROS, Piece, cut_pieces
-from hybrisfs.state.file_chunks import BaseRow, ContentPage
+from hybrisfs.state.extents import ZEROS, Extent, Piece, cut_pieces
+from hybrisfs.state.file_chunks import BaseRow, ContentPage, Part
 from hybrisfs.state.pieces import hashes_of_pieces
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
@@ -27,6 +33,8 @@ from hybrisfs.write.layout import ChunkLimits, Layout, in_pages, page_length, pl
 
 __all__ = ["Chunker"]
 
+_MOST_TOGETHER: Final = 64  # files of a group: programs wait about as long as for one
+_BYTES_TOGETHER: Final = 512 << 10
 _AT_ONCE: Final = 4  # chunks of the largest size that are assembled together
 _ZEROS: Final = bytes(MAX_CHUNK)
 
@@ -65,6 +73,71 @@ class Chunker:
                 tx.chunks.hurry([one.chunk for one in fresh])
             is_shown = self._show(tx, snapshot, layout, fresh)
             return self._list(tx, snapshot, _Runs(layout.kept, fresh), is_shown=is_shown)
+
+    def in_groups(self, snapshots: Iterable[FileSnapshot]) -> Iterator[list[FileSnapshot]]:
+        """The same files, in the same order, as those that `chunk_group` takes together."""
+        group: list[FileSnapshot] = []
+        size = 0
+        for snapshot in snapshots:
+            is_plain = self._is_plain(snapshot)
+            size += snapshot.size
+            if group and not (is_plain and len(group) < _MOST_TOGETHER and size <= _BYTES_TOGETHER):
+                yield group
+                group, size = [], snapshot.size
+            group.append(snapshot)
+            if not is_plain:
+                yield group
+                group, size = [], 0
+        if group:
+            yield group
+
+    def chunk_group(self, group: Sequence[FileSnapshot]) -> list[bytes]:
+        """`chunk` of several files of a group. What it raises says nothing of a single one: all stay
+        staged."""
+        cuts = [self._whole(extent, data) for extent, data in self._read_all(group)]
+        values: list[bytes] = []
+        parts: list[Part] = []
+        with self._fs.state.transaction() as tx:
+            numbers = iter(tx.chunks.add_all([cut for cut in cuts if cut is not None]))
+            for snapshot, cut in zip(group, cuts, strict=True):
+                fresh = [] if cut is None else [_Fresh(0, cut.length, next(numbers), cut.id)]
+                tx.chunks.hurry([one.chunk for one in fresh])
+                is_shown = self._may_show(snapshot)
+                if is_shown:
+                    parts += [(snapshot.inode.ino, 0, one.length, one.chunk, 0) for one in fresh]
+                    self._shows(tx, snapshot, sum(one.length for one in fresh))
+                values.append(self._list(tx, snapshot, _Runs((), fresh), is_shown=is_shown))
+            tx.contents.add_parts(parts)
+        return values
+
+    def _whole(self, extent: Extent, data: bytes) -> CutRow | None:
+        """The chunk that a plain file is; None for zeros."""
+        if not data[0] and data == _ZEROS[: len(data)]:
+            return None
+        namer = self._fs.state.namer
+        identity, hashes = namer.chunk_id(data), hashes_of_pieces(namer, data)
+        return CutRow(identity, len(data), extent.segment, extent.position, hashes)
+
+    def _read_all(self, group: Iterable[FileSnapshot]) -> Iterator[tuple[Extent, bytes]]:
+        """The extent of each plain file, and its bytes. Raises OSError."""
+        extents = [snapshot.extents[0] for snapshot in group]
+        places = [(extent.segment, extent.position, extent.end) for extent in extents]
+        for extent, data in zip(extents, self._fs.journal.read_all(places), strict=True):
+            if data is None:
+                raise failure(errno.EIO)
+            yield extent, data
+
+    def _is_plain(self, snapshot: FileSnapshot) -> bool:
+        """Whether it is a new file that lies in one piece in the journal and makes one chunk."""
+        if snapshot.rows or snapshot.pages or len(snapshot.extents) != 1:
+            return False
+        start, end, segment, *_ = snapshot.extents[0]
+        return (
+            (start, end) == (0, snapshot.size)
+            and segment != ZEROS
+            and self._fs.state.namer.is_one(end, self.limits.size)
+            and not self._defers(snapshot)
+        )
 
     def _defers(self, snapshot: FileSnapshot) -> bool:
         return snapshot.inode.unsynced and snapshot.size >= self.limits.deferred
@@ -108,9 +181,9 @@ class Chunker:
         return _Fresh(offset, len(data), number, identity)
 
     def _show(self, tx: Transaction, snapshot: FileSnapshot, layout: Layout, fresh: Sequence[_Fresh]) -> bool:
-        """Let the view show the chunks instead of the extents, unless the file was cut shorter since."""
+        """Let the view show the chunks instead of the extents, if it may."""
         inode = snapshot.inode
-        if inode.truncations != snapshot.truncations or (inode.orphan and not inode.handles):
+        if not self._may_show(snapshot):
             return False
         former = {row.offset: row for row in snapshot.rows}
         parts = [(inode.ino, one.offset, one.length, one.chunk, 0) for one in fresh]
@@ -120,12 +193,22 @@ class Chunker:
             if former.get(row.offset) is not row
         ]
         tx.contents.replace_parts(inode.ino, _regions(snapshot.rows, layout), parts)
-        inode.stored -= sum(row.length for row in snapshot.rows)
-        inode.stored += sum(row.length for row in layout.kept) + sum(one.length for one in fresh)
+        self._shows(tx, snapshot, sum(row.length for row in layout.kept) + sum(one.length for one in fresh))
+        return True
+
+    @staticmethod
+    def _may_show(snapshot: FileSnapshot) -> bool:
+        """Whether the file is as it was, or longer: what was cut off, or has gone, is not shown again."""
+        inode = snapshot.inode
+        return inode.truncations == snapshot.truncations and (not inode.orphan or bool(inode.handles))
+
+    def _shows(self, tx: Transaction, snapshot: FileSnapshot, stored: int) -> None:
+        """The view shows *stored* bytes of chunks instead of the rows and extents of the snapshot."""
+        inode = snapshot.inode
+        inode.stored += stored - sum(row.length for row in snapshot.rows)
         self._fs.inodes.extents_of(tx, inode).drop_epochs(snapshot.epoch)
         self._fs.inodes.touch_extents(inode)
         self._fs.inodes.touch(inode)
-        return True
 
     def _list(self, tx: Transaction, snapshot: FileSnapshot, runs: _Runs, *, is_shown: bool) -> bytes:
         """The register's value. The pages of a long list are chunks, too."""

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Final
 
 from msgspec import Struct
 
+from hybrisfs.bounded import in_groups
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.dispersal.pack import PACK_TARGET, EncodedPack, PackBuilder, PackClouds, Redundancy, choose_code
 from hybrisfs.dispersal.seal import Sealer
@@ -52,6 +53,7 @@ DEFERRED_IN_FLIGHT: Final = 2
 """... and packs of deferred chunks beside them."""
 _BATCH: Final = 256
 _UNTIL_WOKEN: Final = Pause(60.0)
+_SEALED_AT_ONCE: Final = 512 << 10  # bytes of chunks: much of the machine's caches, and some milliseconds
 _WORTH_FINDING: Final = 1 << 20  # bytes of a share that may be on a cloud already
 
 
@@ -139,8 +141,7 @@ class Packer:
                 mine = [row for row in rows if (row[0] in tx.chunks.deferred) == self._deferred]
                 tx.chunks.taken_over.difference_update(row[0] for row in mine)
             last = rows[-1][0] if rows else self._cursor
-            for row in self._unclaimed(mine):
-                self._add(row)
+            self._add_all(self._unclaimed(mine))
             self._cursor = max(self._cursor, last)
             if len(rows) < _BATCH:
                 return
@@ -156,8 +157,7 @@ class Packer:
             healed = (self._skipped - tx.chunks.lost) | taken_over
             found = [pending_row(tx, number) for number in sorted(healed)]
         self._skipped -= healed
-        for row in self._unclaimed([row for row in found if row is not None]):
-            self._add(row)
+        self._add_all(self._unclaimed([row for row in found if row is not None]))
 
     def _unclaimed(self, rows: list[PendingRow]) -> list[PendingRow]:
         """The chunks that are not on the clouds already. If another device claims to have put some there, the
@@ -173,15 +173,20 @@ class Packer:
             self._signals.packed()
         return [row for row in rows if row[0] not in there]
 
-    def _read(self, row: PendingRow) -> bytes | None:
-        """The bytes of a chunk, or None when they are damaged."""
-        _, identity, length, segment, position = row
+    def _read(self, rows: Sequence[PendingRow]) -> list[bytes | None]:
+        """The bytes of chunks; None of one that is damaged."""
         try:
-            data = self._fs.journal.read(segment, position, length)
+            found = self._fs.journal.read_all((row[3], row[4], row[2]) for row in rows)
         except OSError as error:
-            log.error("segment %d of the journal cannot be read: %s", segment, error)
-            return None
-        return data if data is not None and self._maker.sealer.chunk_id(data) == identity else None
+            if len(rows) > 1:
+                return [data for row in rows for data in self._read([row])]
+            log.error("segment %d of the journal cannot be read: %s", rows[0][3], error)
+            return [None]
+        chunk_id = self._maker.sealer.chunk_id
+        return [
+            data if data is not None and chunk_id(data) == row[1] else None
+            for row, data in zip(rows, found, strict=True)
+        ]
 
     def _skip(self, row: PendingRow) -> None:
         """A chunk could not be read: it is lost, unless it has been dropped or written again since."""
@@ -197,18 +202,24 @@ class Packer:
         log.error("chunk %s is damaged on this disk and on no cloud yet: its file is lost", identity.hex())
         self._signals.packed()
 
-    def _add(self, row: PendingRow) -> None:
+    def _add_all(self, rows: Iterable[PendingRow]) -> None:
+        for group in in_groups(rows, lambda row: row[2], _SEALED_AT_ONCE):
+            new = [row for row in group if row[1] not in self._numbers]
+            # Of the others one was taken over once more, or dropped and written again while it waits here.
+            self._numbers.update((row[1], row[0]) for row in group if row[1] in self._numbers)
+            here: list[tuple[PendingRow, bytes]] = []
+            for row, data in zip(new, self._read(new), strict=True):
+                if data is None:
+                    self._skip(row)
+                else:
+                    here.append((row, data))
+            sealed = self._maker.sealer.seal_all([(row[1], data) for row, data in here])
+            for (row, _), one in zip(here, sealed, strict=True):
+                self._add(row, one)
+            self._cursor = max(self._cursor, group[-1][0])
+
+    def _add(self, row: PendingRow, sealed: bytes) -> None:
         number, identity, length, _, _ = row
-        self._cursor = max(self._cursor, number)
-        if identity in self._numbers:
-            # It was taken over once more, or dropped and written again while it waits here.
-            self._numbers[identity] = number
-            return
-        data = self._read(row)
-        if data is None:
-            self._skip(row)
-            return
-        sealed = self._maker.sealer.seal(identity, data)
         if self._builder is not None and not self._maker.fits(self._builder, len(sealed)):
             self._send()
         if self._builder is None:

@@ -8,6 +8,7 @@ rounds are grouped.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -88,8 +89,8 @@ class Publisher:
     def _round(self) -> bool:
         while (cut := self._take_cut()) is not None:
             try:
-                for snapshot in cut.files:
-                    self._make_value(cut, snapshot)
+                for group in self._chunker.in_groups(cut.files):
+                    self._make_values(cut, group)
                 with self._fs.state.transaction() as tx:
                     if cut.seqs:
                         self._sign(tx, cut)
@@ -139,6 +140,20 @@ class Publisher:
     def _looked_at(self) -> int | None:
         """Of so many of the oldest changes cuts take some; None: of all."""
         return looked_at(self.limits) if self._fs.is_full else None
+
+    def _make_values(self, cut: Cut, group: Sequence[FileSnapshot]) -> None:
+        """Make the values of files. When a group fails, one of them may be to blame: then one at a time.
+        Raises _OutdatedError."""
+        if len(group) > 1:
+            try:
+                values = self._chunker.chunk_group(group)
+            except OSError as error:
+                log.debug("%d files are published one by one (%s)", len(group), error)
+            else:
+                cut.writes.update((one.key, value) for one, value in zip(group, values, strict=True))
+                return
+        for snapshot in group:
+            self._make_value(cut, snapshot)
 
     def _make_value(self, cut: Cut, snapshot: FileSnapshot) -> None:
         """Make the value of a file's content, even if the file was removed since: later changes of the cut

@@ -49,6 +49,12 @@ def test_equal_chunks_seal_to_equal_bytes_under_equal_keys_only() -> None:
     assert other.seal(chunk_id, plaintext) != sealed
 
 
+@given(st.lists(st.tuples(st.binary(min_size=1, max_size=3000), st.integers(1, 20)), max_size=12))
+def test_chunks_seal_together_as_they_do_alone(pieces: list[tuple[bytes, int]]) -> None:
+    chunks = [(SEALER.chunk_id(piece * times), piece * times) for piece, times in pieces]
+    assert list(SEALER.seal_all(chunks)) == [SEALER.seal(*chunk) for chunk in chunks]
+
+
 def test_sealed_bytes_are_stable() -> None:
     """The format is on people's clouds: this value must never change."""
     chunk_id, sealed = seal(b"hybris")
@@ -159,6 +165,8 @@ def test_illegal_arguments() -> None:
     for size in (0, MAX_CHUNK + 1):
         with pytest.raises(ValueError, match="a chunk is"):
             SEALER.seal(bytes(32), bytes(size))
+        with pytest.raises(ValueError, match="a chunk is"):
+            list(SEALER.seal_all([(bytes(32), b"x"), (bytes(32), bytes(size))]))
     with pytest.raises(ValueError, match="chunk id"):
         SEALER.seal(b"short", b"x")
 

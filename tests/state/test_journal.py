@@ -84,6 +84,29 @@ def test_reading_what_is_not_there(journal: Journal) -> None:
     assert journal.read(segment, 3, 4) == b"tent"
 
 
+def test_reading_several_places(monkeypatch: pytest.MonkeyPatch, journal: Journal) -> None:
+    """What lies side by side is one read; what is not there takes nothing else with it."""
+    places = [(*journal.append(b"%d" % number * 30), 30) for number in range(5)]
+    expected = [b"%d" % number * 30 for number in range(5)]
+    segment = places[-1][0]
+    reads: list[int] = []
+    read = journal.read
+
+    def count(segment: int, position: int, length: int) -> bytes | None:
+        reads.append(length)
+        return read(segment, position, length)
+
+    monkeypatch.setattr(journal, "read", count)
+    assert journal.read_all(places) == expected
+    assert reads == [150]
+    assert journal.read_all([places[1], places[0], *places[3:]]) == [expected[at] for at in (1, 0, 3, 4)]
+    assert reads[1:] == [30, 30, 60]
+    beyond = (segment, 150, 30)
+    assert journal.read_all([*places, beyond]) == [*expected, None]
+    assert journal.read_all([(segment + 1, 0, 3), *places]) == [None, *expected]
+    assert journal.read_all([]) == []
+
+
 def test_the_budget_is_a_limit(journal: Journal) -> None:
     journal.append(bytes(BUDGET - BLOCK))
     with pytest.raises(JournalFullError) as caught:

@@ -205,6 +205,17 @@ class _Chunker(Chunker):
         self.after(snapshot)
         return value
 
+    def chunk_group(self, group: Sequence[FileSnapshot]) -> list[bytes]:
+        try:
+            for snapshot in group:
+                self.before(snapshot)
+        except ChunkUnavailable as error:  # then its group is cut one by one
+            raise OSError from error
+        values = super().chunk_group(group)
+        for snapshot in group:
+            self.after(snapshot)
+        return values
+
 
 class _Journal(Journal):
     """A journal on a disk that a test may fill and break."""

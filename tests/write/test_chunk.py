@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 import pytest
@@ -14,7 +14,7 @@ from hybrisfs.tree.inodes import Inode
 from hybrisfs.write.cut import FileSnapshot
 from hybrisfs.write.layout import ChunkLimits
 from tests.surroundings import limited
-from tests.tree.invariants import check_accounts, check_published
+from tests.tree.invariants import check_accounts, check_chunks, check_published
 from tests.tree.rig import SMALL_BLOCKS, Rig, small_chunks
 from tests.write.others import Others
 
@@ -174,3 +174,101 @@ def test_zeros_become_a_hole() -> None:
     rig.publish()
     assert rig.read(inode) == content
     assert sum(chunks_of(rig, inode)) < 10_000 + 3 * 4096
+
+
+# -- small files that are cut in groups -------------------------------------------------------------------
+
+
+def rig_of_small_files() -> Rig:
+    return Rig(environment=limited(small_chunks(4096), SMALL_BLOCKS))
+
+
+def groups_of(rig: Rig) -> list[int]:
+    """The sizes of the groups that are cut from now on."""
+    sizes: list[int] = []
+    cut = rig.chunker.chunk_group
+
+    def chunk_group(group: Sequence[FileSnapshot]) -> list[bytes]:
+        sizes.append(len(group))
+        return cut(group)
+
+    rig.chunker.chunk_group = chunk_group  # type: ignore[method-assign]
+    return sizes
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_small_files_in_groups_are_what_they_are_alone(seed: int) -> None:
+    """Equal and known ones, empty ones, zeros, large ones among them, and changes in the midst of a cut."""
+    random = Random(seed)
+    rig = rig_of_small_files()
+    others, sizes = Others(rig), groups_of(rig)
+    known = [random.randbytes(random.randrange(1, 500)) for _ in range(3)]
+    expected: dict[bytes, bytes] = {}
+
+    def make(name: bytes) -> None:
+        size = random.choice([0, 1, 100, 512, 513, 3000])
+        data = random.choice([random.randbytes(size), bytes(size), *known])
+        expected[name] = data
+        rig.make(name, data)
+
+    def change(snapshot: FileSnapshot) -> None:
+        if random.random() < 0.1:
+            with rig.fs.state.transaction() as tx:
+                rig.fs.content.truncate(tx, snapshot.inode, random.randrange(snapshot.inode.size + 1))
+
+    for number in range(4):
+        for file in range(random.randrange(1, 40)):
+            make(b"%d-%d" % (number, file))
+        if random.random() < 0.5:
+            rig.chunker.before = change
+        rig.publish()
+        rig.chunker.before = lambda _: None
+        assert others() == expected
+        rig.publish()
+        expected = {name: rig.read(rig.find(name)) for name in expected}
+        assert others() == expected
+        rig.pack()
+        rig.room.drop_all()
+    assert {name: rig.read(rig.find(name)) for name in expected} == expected
+    assert any(size > 1 for size in sizes)
+    check_published(rig, others.reader)
+    check_accounts(rig, [])
+    check_chunks(rig)
+
+
+def test_a_file_of_a_group_whose_bytes_are_gone_holds_up_no_other() -> None:
+    rig = rig_of_small_files()
+    others, sizes = Others(rig), groups_of(rig)
+    rig.make(b"bad", b"bad")
+    [segment] = rig.journal.numbers()
+    rig.journal.seal_active()
+    rig.make(b"one", b"first")
+    rig.make(b"two", b"second")
+    os.truncate(rig.journal.directory / f"{segment:08d}.segment", 0)
+    rig.publish()
+    assert sizes == [3]
+    assert others() == {b"one": b"first", b"two": b"second"}
+
+
+def test_zeros_in_a_group_are_a_hole() -> None:
+    rig = rig_of_small_files()
+    zeros, one = rig.make(b"zeros", bytes(300)), rig.make(b"one", b"content")
+    sizes = groups_of(rig)
+    rig.publish()
+    assert sizes == [2]
+    assert (chunks_of(rig, zeros), chunks_of(rig, one)) == ([], [7])
+
+
+def test_groups_are_bounded() -> None:
+    rig = Rig()
+    sizes = groups_of(rig)
+    for number in range(200):
+        rig.make(b"%d" % number, b"%d" % number)
+    rig.publish()
+    assert sizes == [64, 64, 64, 8]
+    del sizes[:]
+    for number in range(12):
+        rig.make(b"large-%d" % number, b"%d" % number * (50 << 10))
+    rig.publish()
+    assert sum(sizes) == 12
+    assert max(sizes) <= 10

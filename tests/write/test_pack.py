@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -17,7 +18,6 @@ from hybrisfs.stages import Stage, Wake
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.write.pack import PackLimits
 from sync import OneKey
-from sync.codec import Buffer
 from tests.state.test_chunks import CONTENT, spoil
 from tests.tree.invariants import check_accounts, check_chunks
 from tests.tree.replay import Reader
@@ -243,11 +243,12 @@ class _FailsOnce(Sealer):
 
     seals = 0
 
-    def seal(self, chunk_id: bytes, plaintext: Buffer) -> bytes:
-        self.seals += 1
-        if self.seals == 2:
-            raise OSError("once")
-        return super().seal(chunk_id, plaintext)
+    def seal_all(self, chunks: Sequence[tuple[bytes, bytes]]) -> Iterator[bytes]:
+        for sealed in super().seal_all(chunks):
+            self.seals += 1
+            if self.seals == 2:
+                raise OSError("once")
+            yield sealed
 
 
 def test_a_round_that_fails_leaves_nothing_behind() -> None:
