@@ -71,7 +71,7 @@ def verify(id: str, path: str, as_json: bool) -> int:  # noqa: A002 - the name o
     PATH may be on any disk. All of it is read.
     """
     if not _NAME.fullmatch(id):
-        raise click.UsageError(f"{shown(id)} is no ID: hybrisfs versions id PATH prints one")
+        raise click.UsageError(f"{shown(id)} is not an ID: hybrisfs versions id PATH prints one")
     found = _tree(_absolute(path)).name
     facts = Verified(id=id, found=found, path=_absolute(path), equal=found == id)
     output.show(facts, as_json, _describe_verified)
@@ -87,9 +87,7 @@ def _describe_verified(facts: Verified) -> list[str]:
     ]
 
 
-@click.command(
-    epilog="\b\nExamples:\n  hybrisfs versions diff ~/HybrisFS/.hybrisfs/at/2026-11-20T18:00/src src"
-)
+@click.command(epilog="\b\nExamples:\n  hybrisfs versions diff ~/HybrisFS/src /mnt/usb/src")
 @click.argument("first", shell_complete=complete_files)
 @click.argument("second", shell_complete=complete_files)
 @json_option

@@ -24,7 +24,7 @@ from hybrisfs.read.fetch import Fetcher
 from hybrisfs.registers.tree import Content, Run, encode_runs
 from hybrisfs.state.chunk_states import MAX_CHUNK, ChunkRef, CutRow
 from hybrisfs.state.extents import ZEROS, Extent, Piece, cut_pieces
-from hybrisfs.state.file_chunks import BaseRow, ContentPage, Part
+from hybrisfs.state.file_chunks import BaseRow, ContentPage
 from hybrisfs.state.pieces import hashes_of_pieces
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
@@ -95,20 +95,28 @@ class Chunker:
         """`chunk` of several files of a group. What it raises says nothing of a single one: all stay
         staged."""
         cuts = [self._whole(extent, data) for extent, data in self._read_all(group)]
-        values: list[bytes] = []
-        parts: list[Part] = []
         with self._fs.state.transaction() as tx:
             numbers = iter(tx.chunks.add_all([cut for cut in cuts if cut is not None]))
-            for snapshot, cut in zip(group, cuts, strict=True):
-                fresh = [] if cut is None else [_Fresh(0, cut.length, next(numbers), cut.id)]
-                tx.chunks.hurry([one.chunk for one in fresh])
-                is_shown = self._may_show(snapshot)
+            fresh = [[] if cut is None else [_Fresh(0, cut.length, next(numbers), cut.id)] for cut in cuts]
+            tx.chunks.hurry([one.chunk for some in fresh for one in some])
+            shown = [self._may_show(snapshot) for snapshot in group]
+            files = list(zip(group, fresh, shown, strict=True))
+            # Before the first file is shown without its extents.
+            tx.contents.add_parts(
+                [
+                    (snapshot.inode.ino, 0, one.length, one.chunk, 0)
+                    for snapshot, some, is_shown in files
+                    for one in some
+                    if is_shown
+                ]
+            )
+            for snapshot, some, is_shown in files:
                 if is_shown:
-                    parts += [(snapshot.inode.ino, 0, one.length, one.chunk, 0) for one in fresh]
-                    self._shows(tx, snapshot, sum(one.length for one in fresh))
-                values.append(self._list(tx, snapshot, _Runs((), fresh), is_shown=is_shown))
-            tx.contents.add_parts(parts)
-        return values
+                    self._shows(tx, snapshot, sum(one.length for one in some))
+            return [
+                self._list(tx, snapshot, _Runs((), some), is_shown=is_shown)
+                for snapshot, some, is_shown in files
+            ]
 
     def _whole(self, extent: Extent, data: bytes) -> CutRow | None:
         """The chunk that a plain file is; None for zeros."""
