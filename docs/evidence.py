@@ -23,14 +23,15 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-__all__ = ["evidence_page", "main", "with_tables"]
+__all__ = ["PAGES", "evidence_page", "main", "with_tables"]
 
 _DOCS: Final = Path(__file__).parent
 _RESULTS: Final = _DOCS.parent / "benchmarks" / "results"
 _PAPERS: Final = _DOCS.parent / "benchmarks" / "papers"
 _ORDER: Final = ("hybris", "depot", "powerstore", "pasis", "pond")
 _PAGE: Final = _DOCS / "evidence.md"
-_PERFORMANCE: Final = _DOCS / "performance.md"
+PAGES: Final = tuple(_DOCS / name for name in ("performance.md", "scale.md"))
+"""Pages with tables of results."""
 _TABLE: Final = re.compile(r"(<!-- table (\w+)(?:: ([^>]*))? -->\n).*?(<!-- end -->)", re.DOTALL)
 _HEAD: Final = """# Evidence
 
@@ -132,7 +133,8 @@ def _as_text(file: str, heading: str) -> str:
 def main() -> None:
     """Write both pages."""
     _PAGE.write_text(evidence_page())
-    _PERFORMANCE.write_text(with_tables(_PERFORMANCE.read_text()))
+    for page in PAGES:
+        page.write_text(with_tables(page.read_text()))
 
 
 if __name__ == "__main__":
