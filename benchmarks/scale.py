@@ -227,8 +227,8 @@ def _page(found: list[Figures], of_files: list[FileFigures], rounds: int) -> Pag
     )
     notes = [
         f"Heads and updates: means of {rounds}. Arithmetic: at least one head of each other device every "
-        f"{_ANNOUNCE} s, as is the default. Files: one run; a hundred in a folder, some bytes in each, signed "
-        "by folders; without clouds and mount."
+        f"{_ANNOUNCE} s, as is the default. Files: one run; a hundred in a folder, some bytes in each, "
+        "signed by folders; without clouds and mount."
     ]
     figures = {"devices": [asdict(one) for one in found], "files": [asdict(one) for one in of_files]}
     return Page("scale", [devices, files], [], notes, {"rounds": rounds, **figures})

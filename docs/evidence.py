@@ -1,4 +1,4 @@
-"""`python -m docs.evidence`: writes evidence.md, the papers' figures and ours; and tables in performance.md.
+"""`python -m docs.evidence`: writes evidence.md, the papers' figures and ours; and tables of results.
 
 The papers' figures are in `benchmarks/papers/PAPER.json`; ours are read from the tables in
 `benchmarks/results`, so that no page says anything else than what was measured. A test compares.
@@ -131,7 +131,7 @@ def _as_text(file: str, heading: str) -> str:
 
 
 def main() -> None:
-    """Write both pages."""
+    """Write all pages."""
     _PAGE.write_text(evidence_page())
     for page in PAGES:
         page.write_text(with_tables(page.read_text()))

@@ -15,7 +15,7 @@ import pytest
 
 from backends.registry import drivers
 from cli.main import program
-from docs.evidence import evidence_page, with_tables
+from docs.evidence import PAGES, evidence_page, with_tables
 from docs.formats import formats_page
 from docs.reference import reference_page
 from tests.system.device import REPOSITORY
@@ -30,9 +30,10 @@ def test_formats_are_those_of_the_code() -> None:
 
 def test_figures_are_those_of_the_results() -> None:
     assert (_DOCS / "evidence.md").read_text() == evidence_page(), "run python -m docs.evidence"
-    performance = (_DOCS / "performance.md").read_text()
-    assert performance == with_tables(performance), "run python -m docs.evidence"
-    assert performance.count("<!-- table ") == performance.count("<!-- end -->") == 6
+    pages = {path.name: path.read_text() for path in PAGES}
+    assert pages == {name: with_tables(page) for name, page in pages.items()}, "run python -m docs.evidence"
+    counted = {name: (page.count("<!-- table "), page.count("<!-- end -->")) for name, page in pages.items()}
+    assert counted == {"performance.md": (6, 6), "scale.md": (2, 2)}
     results = (REPOSITORY / "benchmarks" / "results" / "local.md").read_text()
     measured = {tuple(row.split(" | ")[1:5]) for row in results.splitlines()}
     section = (REPOSITORY / "README.md").read_text().partition("## How fast it is")[2].partition("\n## ")[0]
