@@ -329,7 +329,9 @@ class Collector:
             some.append(self._to_archive.popleft())
             size += some[-1].needed.live
         if some and not self._signals.transfers_paused:
-            self._rewriter.rewrite(some, size, Target(plan.code, plan.clouds, ERASURE_THRESHOLD))
+            done = self._rewriter.rewrite(some, size, Target(plan.code, plan.clouds, ERASURE_THRESHOLD))
+            if done and self._to_archive:
+                self._to_archive.extendleft(reversed(some[done:]))
 
     def _unnamed(self, collection: Collection, pause: Callable[[], bool]) -> tuple[list[bytes], list[Stray]]:
         """The orphaned packs and strays to propose. Leftovers of packs that ended long ago are deleted."""
