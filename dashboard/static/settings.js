@@ -40,7 +40,7 @@ export const settings = {
             help: "Thumbnailers and search indexes would fetch everything. One name per line; * stands for anything.",
           }),
         ]),
-        group(app, "Versions", [
+        group(app, "What the clouds keep", [
           text("keep_versions", "Earlier versions to keep", known.keep_versions, {
             help: "off, default, or spans such as all:2d,daily:14d,weekly:60d,monthly:2y,room:50G",
           }),
@@ -48,8 +48,8 @@ export const settings = {
             min: 1,
             help: "That it is there; fewer days cost more requests.",
           }),
-          text("archive_after", "Archive what was not read for, on all machines", known.archive_after, {
-            help: "30d, 6m; or off. It is stored over more clouds then, a piece on each, which takes less room.",
+          text("archive_after", "Time without a read until something is archived, on all machines", known.archive_after, {
+            help: "30d, 6m; or off. It is then stored over more clouds, a piece on each, which takes less room.",
           }),
           text("archive_code", "How it is archived", known.archive_code, {
             help: "4+1: on five clouds, any four of which are enough to read it. auto: as is cheapest.",
