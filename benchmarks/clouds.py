@@ -10,10 +10,10 @@ There are five parts; `--only` chooses one:
   nothing at all.
 * *finding*: the very read that finds such a fault, for each size with engines of its own.
 
-All systems take turns, each round begins with another one. Which clouds the engine takes to be the fastest
-may be a matter of luck with its first requests. So every part is started anew several times, each with new
-engines and empty clouds, and the worst start has to meet the targets. `--add` adds to the starts that were
-measured before.
+All systems take turns, each round begins with another one. The first requests decide which clouds the engine
+takes to be the fastest, and these may have bad luck. So every part is started anew several times, each with
+new engines and empty clouds, and the worst start has to meet the targets. `--add` adds to the starts that
+were measured before.
 """
 
 from __future__ import annotations
@@ -217,8 +217,7 @@ def with_fault(wan: Wan, fault: str, rounds: int, console: Console) -> Samples:
     """GET of objects that were written before the first cloud began to tamper, or went silent; a new one in
     each round. All know all latencies by then.
 
-    Where ours put an object is a matter of what they know of the clouds at that moment, so that one object
-    would tell little.
+    The engine chooses the clouds of an object by its latest latencies. So one object would tell little.
     """
     samples: Samples = {}
     honest = range(1, len(wan.clouds))

@@ -260,8 +260,8 @@ def _notes(idle: Idle, settle: float, speed: float) -> list[str]:
         "chunk. Packs below 1 MiB, and so objects of 1 MB, are replicated also with k=2. "
         f"In packs: {_IN_A_PACK} objects together, each read by a request of its own. The metadata, which "
         "Hybris keeps in a private cloud, is a local database here; the log of a volume is not in it.",
-        f"The paper's prices: {_THEN.source}, of which egress is {_THEN.egress:g} USD a GB, so that GETs "
-        "from S3 cost what the paper says. It adds 500 bytes of metadata to each object.",
+        f"The paper's prices: {_THEN.source}. Egress is {_THEN.egress:g} USD a GB: with that, GETs from S3 "
+        "cost as much as in the paper. It adds 500 bytes of metadata to each object.",
         f"Idle volume: two mounted devices that are linked directly, {_FILES} files, three folders as "
         f"clouds, the real daemons. Their clock and their waits run {speed:g} times as fast as the real "
         f"ones (benchmarks/hastened.py). After {settle:g} hours by that clock, in which polling slows "

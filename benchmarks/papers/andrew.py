@@ -1,8 +1,8 @@
 """`python -m benchmarks.papers.andrew`: the Andrew benchmark (Pond 6.5, Table 7), beside ext4 and sshfs.
 
 Its five phases: make a tree of folders, copy the sources of a C program into it, look at every file (stat),
-read every byte, and compile. Every round makes all systems anew and runs phase after phase on one after the
-other, the first of them changing from round to round. Two mounts have the wide area between them and what
+read every byte, and compile. Every round makes all systems anew. Each phase runs on one system after the
+other; another one is the first in each round. Two mounts have the wide area between them and what
 keeps their files: ours over three S3 servers, and sshfs. A phase ends when the program's calls have returned;
 how long it takes from then until all is on enough clouds has a row of its own.
 """
@@ -47,7 +47,7 @@ _LINES: Final = 45
 _CLOUDS: Final = ("amber", "birch", "cedar")
 _LOOK: Final = 3.0  # seconds for which is looked how busy the machine is
 _LIMIT: Final = 1.3
-_SELDOM: Final = 2  # rounds, of which the slowest takes part in one
+_SELDOM: Final = 2  # the slowest system takes part in every second round
 
 Phase = Callable[[Path, Path], None]
 """Works on a tree of sources and on the folder that is measured."""

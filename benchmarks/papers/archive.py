@@ -40,7 +40,7 @@ from tests.volume.device import ALONE, NAME, Device
 
 _DISTANCES: Final = [Distance(name, 20.0, 50.0) for name in ("amber", "birch", "cedar", "dogwood", "elm")]
 _SIZES: Final = {"100 kB": 100_000, "1 MB": 1_000_000, "10 MB": 10_000_000, "100 MB": 100_000_000}
-_SMALL: Final = 4000  # bytes of the small files, of which there are
+_SMALL: Final = 4000  # bytes of a small file
 _SMALL_FILES: Final = 2000
 _MONTH_NS: Final = 31 * 86_400 * 10**9
 _UPLINK: Final = 10e6 / 8  # bytes per second
@@ -84,7 +84,7 @@ def _stored(clouds: Path) -> int:
 
 
 def _read(device: _Device, name: str) -> float:
-    """Seconds to read a file of which nothing is here."""
+    """Seconds to read a file from the clouds: the cache is dropped first."""
     device.volume.drop_cache()
     begun = time.monotonic()
     device.read(name)
@@ -193,7 +193,7 @@ def _page(
     ]
     notes = [
         "The median of so many reads: " + str(len(hot["100 kB"])) + ". Servers, lines and device share the "
-        "machine's cores. What is said of a night is the rate of 100 MB, for eight hours. The bill is "
+        "machine's cores. A night is eight hours at the rate of 100 MB. The bill is "
         "arithmetic: uploading everything once more, and reading what is not on this disk, come on top.",
     ]
     figures = {"hot": hot, "cold": cold, "room": room, "moved": moved, "bill": dollars}

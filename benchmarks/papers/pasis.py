@@ -2,12 +2,12 @@
 
 There are three parts; `--only` chooses one:
 
-* *computation* (Table 1): what a client computes for a block of 16 KiB that m of N clouds give, b of which
-  may lie: fragments, their cross checksum, the check of one of them, and the verifier that is in the name.
+* *computation* (Table 1): the client's work for a block of 16 KiB on N clouds. Any m give it back, and b may
+  lie. It makes the fragments, their cross checksum, and the verifier in the name, and checks a fragment.
 * *throughput* (Fig. 5): reads and writes of 16 KiB per second, by clients, b = 1: m = 2 of N = 5 clouds, and
   m = 3 of N = 6.
 * *contention* (5.5): four clients with four operations at a time, half of them reads, each over a range of
-  eight blocks, more and more of which they share; and what the reads find.
+  eight blocks. They share more and more of these. Counted is what reads find.
 
 Writes `pasis.json`, `.md` and, with matplotlib, a plot with the paper's figures.
 """
@@ -66,7 +66,7 @@ _LAN: Final = 0.0002  # seconds per request
 _OPERATIONS: Final = 4  # of each client at a time
 _CONTENDERS: Final = 4
 _RANGE: Final = 8  # blocks
-_BATCH: Final = 5  # operations of each, then all begin anew
+_BATCH: Final = 5  # operations of each client; then all begin anew
 _SHARED: Final = (0, 2, 4, 8)
 
 Panels = dict[str, list[Curve]]

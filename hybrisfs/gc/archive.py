@@ -19,6 +19,7 @@ When a cloud goes, there may be too few: then they are packed again for fewer (`
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -34,6 +35,7 @@ from hybrisfs.tree.filesystem import FileSystem
 
 __all__ = ["Archive", "ArchivePlan", "cheapest_code"]
 
+_COUNTED_EVERY: Final = 60.0  # seconds
 _READS: Final = 2  # days on which an archived pack was read until it is hot again
 
 
@@ -66,14 +68,25 @@ class ArchivePlan(Struct, frozen=True):
         return self.is_archived(pack.k) and pack.reads >= _READS
 
 
+class _Counted(NamedTuple):
+    """What was found at a moment of the monotonic clock, when these packs were archived."""
+
+    packs: tuple[int, int]
+    k: int
+    since: float
+    found: tuple[int, int, int, int]
+
+    def holds(self, packs: tuple[int, int], k: int, now: float) -> bool:
+        return (self.packs, self.k) == (packs, k) and now - self.since < _COUNTED_EVERY
+
+
 class Archive:
     """The archive of one volume. Thread-safe; called without the volume's lock."""
 
     def __init__(self, fs: FileSystem, settings: Settings) -> None:
         self._fs = fs
         self._settings = settings
-        self._prices = load_prices()
-        self._counted: tuple[tuple[int, int], tuple[int, int, int, int]] | None = None
+        self._counted: _Counted | None = None
 
     def asked(self) -> ArchiveAsked | None:
         """What the volume's devices are asked to archive; None when they never were."""
@@ -99,8 +112,8 @@ class Archive:
         return ArchivePlan(Redundancy(config.f, found.k), found.clouds, asked.days, config.k, charged)
 
     def facts(self) -> api.Archive | None:
-        """How much is archived; None when nothing ever was. Goes through all chunks once after packs have
-        come."""
+        """How much is archived; None when nothing ever was. How much is hot may be a minute old: to know it
+        takes going through all chunks."""
         asked, plan = self.asked(), self.plan()
         if asked is None:
             return None
@@ -111,9 +124,9 @@ class Archive:
         """See `api.Archive`."""
         f, k = self._settings.config.f, self._settings.config.k
         with self._fs.state.snapshot() as database:
-            newest = PackTable(database).newest()
-            if self._counted is not None and self._counted[0] == (newest, k):
-                return self._counted[1]
+            packs, now = PackTable(database).divided_by_more(k), self._fs.environment.monotonic()
+            if self._counted is not None and self._counted.holds(packs, k, now):
+                return self._counted.found
             hot = archived = stored = 0
             for placement, needed, sealed in filled_packs(database):
                 if needed > k:
@@ -122,12 +135,16 @@ class Archive:
                 else:
                     hot += sealed
         found = hot, archived, stored, max(0, archived * (f + k) // k - stored)
-        self._counted = (newest, k), found
+        self._counted = _Counted(packs, k, now, found)
         return found
 
     def _clouds(self) -> list[CloudConfig]:
         """Those that all devices use, also those that this one has yet to prove."""
         return [one for one in self._settings.config.clouds if not one.draining]
+
+    @cached_property
+    def _prices(self) -> dict[str, Prices]:
+        return load_prices()
 
     def _price(self, cloud: CloudConfig) -> Prices | None:
         provider = provider_of(cloud.url)

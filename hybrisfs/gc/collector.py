@@ -188,7 +188,7 @@ class Collector:
         elif self._due()[0]:
             self._writing.uploads.wait(self._limits.shipped_within, lambda done, total: None)
             self._dispose(collection)
-        while self._to_archive and self._go_on() and not self._signals.transfers_paused:
+        while self._to_archive and self._go_on():
             self._archive_some()
         step(stages[2], 3, len(stages))
 
@@ -317,21 +317,23 @@ class Collector:
             yield hot, HOT
 
     def _archive_some(self) -> None:
-        """Archive some of what has rested. What is too little for a pack waits for more."""
-        plan = self._archive.plan()
-        clouds = self._writing.clouds
+        """Archive some of what has rested. What is too little for a pack waits for more; what cannot be
+        archived now, for the next look."""
+        if not self._to_archive:
+            return
+        plan, clouds = self._archive.plan(), self._writing.clouds
         # A pack that cannot be put as a whole would be put in vain.
-        if plan is None or not clouds.can_take(plan.clouds, sum(plan.code)) or not self._may_propose():
+        can_put = plan is not None and clouds.can_take(plan.clouds, sum(plan.code))
+        if plan is None or not can_put or self._signals.transfers_paused or not self._may_propose():
             self._to_archive.clear()
             return
         some, size = list[Candidate](), 0
         while self._to_archive and size < self._limits.archived_bytes:
             some.append(self._to_archive.popleft())
             size += some[-1].needed.live
-        if some and not self._signals.transfers_paused:
-            done = self._rewriter.rewrite(some, size, Target(plan.code, plan.clouds, ERASURE_THRESHOLD))
-            if done and self._to_archive:
-                self._to_archive.extendleft(reversed(some[done:]))
+        done = self._rewriter.rewrite(some, size, Target(plan.code, plan.clouds, ERASURE_THRESHOLD))
+        if done and self._to_archive:
+            self._to_archive.extendleft(reversed(some[done:]))
 
     def _unnamed(self, collection: Collection, pause: Callable[[], bool]) -> tuple[list[bytes], list[Stray]]:
         """The orphaned packs and strays to propose. Leftovers of packs that ended long ago are deleted."""

@@ -231,6 +231,13 @@ class PackTable:
         ).fetchone()
         return int(count)
 
+    def divided_by_more(self, k: int) -> tuple[int, int]:
+        """How many packs there are of which more than *k* shares are needed, and the number of the newest."""
+        count, newest = self._db.execute(
+            "SELECT count(*), ifnull(max(number), 0) FROM pack WHERE k > ? AND n > 0", (k,)
+        ).fetchone()
+        return int(count), int(newest)
+
     def is_rewritten(self, pack: bytes) -> bool:
         """Whether others have taken the place of the pack with this id."""
         query = f"SELECT {_REWRITTEN} FROM pack WHERE id = ?"

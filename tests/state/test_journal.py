@@ -30,15 +30,27 @@ MIB = 1 << 20
 BUDGET = 10 * BLOCK
 
 
+class CountedReads(Journal):
+    """Notes how many bytes each read was about."""
+
+    def __init__(self, directory: Path, environment: Environment, *, budget: int) -> None:
+        super().__init__(directory, environment, budget=budget)
+        self.reads: list[int] = []
+
+    def read(self, segment: int, position: int, length: int) -> bytes | None:
+        self.reads.append(length)
+        return super().read(segment, position, length)
+
+
 def make(
     tmp_path: Path, environment: Environment = SYSTEM, budget: int = BUDGET, segment_size: int = 1000
-) -> Journal:
+) -> CountedReads:
     limits = replace(environment.limits.of(JournalLimits), segment_size=segment_size)
-    return Journal(tmp_path / "journal", also(environment, limits), budget=budget)
+    return CountedReads(tmp_path / "journal", also(environment, limits), budget=budget)
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Journal:
+def journal(tmp_path: Path) -> CountedReads:
     return make(tmp_path)
 
 
@@ -84,23 +96,15 @@ def test_reading_what_is_not_there(journal: Journal) -> None:
     assert journal.read(segment, 3, 4) == b"tent"
 
 
-def test_reading_several_places(monkeypatch: pytest.MonkeyPatch, journal: Journal) -> None:
+def test_reading_several_places(journal: CountedReads) -> None:
     """What lies side by side is one read; what is not there takes nothing else with it."""
     places = [(*journal.append(b"%d" % number * 30), 30) for number in range(5)]
     expected = [b"%d" % number * 30 for number in range(5)]
     segment = places[-1][0]
-    reads: list[int] = []
-    read = journal.read
-
-    def count(segment: int, position: int, length: int) -> bytes | None:
-        reads.append(length)
-        return read(segment, position, length)
-
-    monkeypatch.setattr(journal, "read", count)
     assert journal.read_all(places) == expected
-    assert reads == [150]
+    assert journal.reads == [150]
     assert journal.read_all([places[1], places[0], *places[3:]]) == [expected[at] for at in (1, 0, 3, 4)]
-    assert reads[1:] == [30, 30, 60]
+    assert journal.reads[1:] == [30, 30, 60]
     beyond = (segment, 150, 30)
     assert journal.read_all([*places, beyond]) == [*expected, None]
     assert journal.read_all([(segment + 1, 0, 3), *places]) == [None, *expected]

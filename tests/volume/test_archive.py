@@ -48,6 +48,16 @@ def archive(device: Device, days: int = 31) -> None:
     collect(device)
 
 
+def let_rest(device: Device, files: int, size: int) -> None:
+    """Write so many files of this size, which have rested for a month and are archived next."""
+    device.volume.agreed.archive("30d", "4+1")
+    for number in range(files):
+        device.write(f"file {number}", noise(number, size))
+    device.sync()
+    collect(device)
+    device.around.ahead_ns += 31 * DAY_NS
+
+
 def stored(device: Device) -> int:
     return sum(packs(device).values())
 
@@ -256,12 +266,7 @@ def has(device: Device, name: str) -> bool:
 
 
 def test_with_a_cloud_away_it_waits_and_goes_on_when_it_is_back(device: Device) -> None:
-    device.volume.agreed.archive("30d", "4+1")
-    for number in range(4):
-        device.write(f"file {number}", noise(number, 3 * MIB))
-    device.sync()
-    collect(device)
-    device.around.ahead_ns += 31 * DAY_NS
+    let_rest(device, 4, 3 * MIB)
     shutil.move(device.clouds[4], tmp := f"{device.clouds[4]}.away")
     collect(device)
     before = packs(device)
@@ -276,12 +281,7 @@ def test_with_a_cloud_away_it_waits_and_goes_on_when_it_is_back(device: Device) 
 
 
 def test_what_was_archived_before_the_end_is_not_archived_again(device: Device) -> None:
-    device.volume.agreed.archive("30d", "4+1")
-    for number in range(12):
-        device.write(f"file {number}", noise(number, 9 * MIB))
-    device.sync()
-    collect(device)
-    device.around.ahead_ns += 31 * DAY_NS
+    let_rest(device, 12, 9 * MIB)
     with ThreadPoolExecutor(1) as pool:
         under_way = pool.submit(collect, device)
         until(lambda: wide(device) or under_way.done(), "some to be archived")
