@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Final
 
 import click
 from msgspec import Struct
 
 from cli import output
-from cli.arguments import absolute, complete_files, moment
-from cli.output import columns, json_option, shown
-from cli.tree_names import ChangedError, NameTree, differences, name_tree
+from cli.arguments import Place, absolute, complete_files, moment, mounted_place
+from cli.output import columns, json_option, progress_bar, shown
+from hybrisfs.api.request import Moved
+from hybrisfs.api.versions import Differing, SomeDiffering, VersionsDiffRequest, VersionsIdRequest
+from hybrisfs.client import Client, DaemonError
+from hybrisfs.content_ids import ChangedError, DiskTree, compare, content_id
 
 __all__ = ["diff", "id_", "verify"]
 
@@ -33,11 +36,6 @@ class Verified(Struct):
     equal: bool
 
 
-class Differing(Struct):
-    what: str
-    path: str
-
-
 class Compared(Struct):
     first: str
     second: str
@@ -54,10 +52,14 @@ def id_(path: str, at: str | None, as_json: bool) -> None:
     """Print the ID of the file or folder PATH: a hash of all that is in it, to be cited.
 
     Equal contents have equal IDs, on all machines and outside of volumes. It covers bytes, names, links and
-    which files are programs, but not times, owners and other permissions. All of it is read.
+    which files are programs, but not times, owners and other permissions. In a mounted volume only what has
+    changed since the last ID is read; elsewhere all of it is.
     """
-    where = _absolute(path) if at is None else _then(path, at)
-    facts = Named(id=_tree(where).name, path=where)
+    with _daemon() as client:
+        place = _place(client, path)
+        if at is not None and place is None:
+            raise click.UsageError(f"--at: {shown(path)} is in no mounted volume")
+        facts = Named(id=_id(client, path, place, at), path=_absolute(path))
     output.show(facts, as_json, lambda one: [one.id])
 
 
@@ -72,7 +74,7 @@ def verify(id: str, path: str, as_json: bool) -> int:  # noqa: A002 - the name o
     """
     if not _NAME.fullmatch(id):
         raise click.UsageError(f"{shown(id)} is not an ID: hybrisfs versions id PATH prints one")
-    found = _tree(_absolute(path)).name
+    found = _id(None, path, None)
     facts = Verified(id=id, found=found, path=_absolute(path), equal=found == id)
     output.show(facts, as_json, _describe_verified)
     return 0 if facts.equal else 1
@@ -87,21 +89,49 @@ def _describe_verified(facts: Verified) -> list[str]:
     ]
 
 
-@click.command(epilog="\b\nExamples:\n  hybrisfs versions diff ~/HybrisFS/src /mnt/usb/src")
+@click.command(
+    epilog="\b\nExamples:\n  hybrisfs versions diff ~/HybrisFS/src /mnt/usb/src\n"
+    "  hybrisfs versions diff ~/HybrisFS/.hybrisfs/at/2026-11-20/src ~/HybrisFS/src"
+)
 @click.argument("first", shell_complete=complete_files)
 @click.argument("second", shell_complete=complete_files)
 @json_option
 def diff(first: str, second: str, as_json: bool) -> int:
     """List what differs between the folders FIRST and SECOND. The exit code is 1 when something does.
 
-    Each may be of the past, below .hybrisfs/at, or outside of the volume. All of both is read.
+    Each may be of the past, below .hybrisfs/at, or outside of the volume. Of one volume only what has changed
+    since the last ID is read; of other places all is.
     """
-    one, other = _tree(_absolute(first)), _tree(_absolute(second))
-    found = [Differing(each.what, os.fsdecode(each.path)) for each in differences(one, other)]
-    found.sort(key=lambda each: each.path)
-    facts = Compared(one.name, other.name, found)
+    with _daemon() as client:
+        facts = _compare(client, first, second)
     output.show(facts, as_json, _describe_compared)
-    return 1 if found or one.name != other.name else 0
+    return 1 if facts.first != facts.second else 0
+
+
+def _compare(client: Client | None, first: str, second: str) -> Compared:
+    one, other = _place(client, first), _place(client, second)
+    if client is not None and one is not None and other is not None and one.volume == other.volume:
+        for path, place in ((first, one), (second, other)):
+            if not _is_past(place):
+                _id(client, path, place)  # which shows the progress, and is known then
+        return _compare_within(client, one, other)
+    ids = _id(client, first, one), _id(client, second, other)
+    if ids[0] == ids[1]:
+        return Compared(*ids, [])
+    read = compare(_read(first), _read(second))
+    differing = [Differing(what, os.fsdecode(path)) for path, what in read.differences]
+    return Compared(read.first, read.second, differing)
+
+
+def _compare_within(client: Client, first: Place, second: Place) -> Compared:
+    found: list[Differing] = []
+
+    def add(some: SomeDiffering) -> None:
+        found.extend(some.differences)
+
+    asked = VersionsDiffRequest(name=first.volume, first=first.path, second=second.path)
+    answer = client.call(asked, add)
+    return Compared(answer.first, answer.second, found)
 
 
 def _describe_compared(facts: Compared) -> Iterator[str]:
@@ -110,24 +140,54 @@ def _describe_compared(facts: Compared) -> Iterator[str]:
     yield from columns([[one.what, shown(one.path)] for one in facts.differences], indent="")
 
 
-def _tree(path: str) -> NameTree:
+# -- where the ID comes from: the daemon of a mounted volume knows what it has read before ----------------
+
+
+@contextmanager
+def _daemon() -> Iterator[Client | None]:
+    """None where none can be asked: then all is read."""
     try:
-        return name_tree(os.fsencode(path))
+        client = Client.connect(start=False)
+    except DaemonError:
+        yield None
+        return
+    with client:
+        yield client
+
+
+def _place(client: Client | None, path: str) -> Place | None:
+    """Where a path is in a mounted volume. None of other paths, and of what the daemon makes no IDs of."""
+    place = None if client is None else mounted_place(client, path)
+    if place is None or (place.path.split("/")[0] == ".hybrisfs" and not _is_past(place)):
+        return None
+    return place
+
+
+def _is_past(place: Place) -> bool:
+    return place.path.startswith(".hybrisfs/at/")
+
+
+def _id(client: Client | None, path: str, place: Place | None, at: str | None = None) -> str:
+    if client is None or place is None:
+        tree = _read(path)
+        return content_id(tree.kind, tree.digest)
+    with progress_bar("bytes") as bar:
+
+        def show(moved: Moved) -> None:
+            bar("Reading", moved.done, moved.total)
+
+        return client.call(VersionsIdRequest(name=place.volume, path=place.path, at=at), show).id
+
+
+def _read(path: str) -> DiskTree:
+    try:
+        with progress_bar("bytes") as bar:
+            return DiskTree.read(os.fsencode(_absolute(path)), lambda done: bar("Reading", done, 0))
     except ChangedError as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:
         where = os.fsdecode(error.filename) if error.filename else path
         raise click.ClickException(f"{shown(where)} cannot be read: {error.strerror}") from None
-
-
-def _then(path: str, at: str) -> str:
-    """Where a path of a mounted volume shows what it was at a moment."""
-    whole = Path(_absolute(path))
-    for mountpoint in (whole, *whole.parents):
-        history = mountpoint / ".hybrisfs" / "at"
-        if history.is_dir():
-            return str(history / at / whole.relative_to(mountpoint))
-    raise click.UsageError(f"--at: {shown(path)} is in no mounted volume")
 
 
 def _absolute(path: str) -> str:

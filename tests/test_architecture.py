@@ -50,6 +50,7 @@ ONLY = {
         "gateway.server",
         "hybrisfs.api",
         "hybrisfs.client",
+        "hybrisfs.content_ids",
         "hybrisfs.listening",
         "hybrisfs.qr",
         "relay",
@@ -83,6 +84,7 @@ LAYERS = (
     (
         "bounded",
         "chunk_namer",
+        "content_ids",
         "core_dumps",
         "door",
         "environment",

@@ -7,13 +7,16 @@ from typing import ClassVar
 
 import msgspec
 
-from hybrisfs.api.request import Folder, LongRequest, Moved, Record, Request, Text
+from hybrisfs.api.request import Folder, LongRequest, Moved, PartsRequest, Record, Request, Text
 
 __all__ = [
     "Change",
     "Changes",
+    "Compared",
+    "Differing",
     "FileThen",
     "FolderThen",
+    "Identified",
     "LogRequest",
     "Moments",
     "NotRestored",
@@ -22,10 +25,13 @@ __all__ = [
     "Removed",
     "RemovedFiles",
     "Restored",
+    "SomeDiffering",
     "Version",
     "VersionRead",
     "Versions",
+    "VersionsDiffRequest",
     "VersionsFolderRequest",
+    "VersionsIdRequest",
     "VersionsListRequest",
     "VersionsMomentsRequest",
     "VersionsPreviewRequest",
@@ -300,3 +306,54 @@ class VersionsPreviewRequest(Request[Preview], kw_only=True):
     path: Text
     at: Text
     target: Text | None = None
+
+
+class Identified(Record):
+    """A file or folder, and its ID."""
+
+    id: str
+
+
+class VersionsIdRequest(LongRequest[Identified, Moved], kw_only=True):
+    """Make the ID of a file or folder: a hash of all that is in it."""
+
+    command: ClassVar = "versions id"
+
+    name: Text | None = None
+    path: Text
+    at: Text | None = None
+    """As it was at that moment."""
+
+
+class Differing(Record):
+    """Something in which two folders differ."""
+
+    what: str
+    """added, removed or changed, from the first to the second."""
+    path: str
+    """Relative to both."""
+
+
+class SomeDiffering(Record):
+    """Some of them, in the order of paths; they follow those of the parts before."""
+
+    differences: list[Differing]
+
+
+class Compared(Record):
+    """The IDs of both."""
+
+    first: str
+    second: str
+
+
+class VersionsDiffRequest(PartsRequest[Compared, SomeDiffering], kw_only=True):
+    """Tell what differs between two files or folders of one volume."""
+
+    command: ClassVar = "versions diff"
+
+    name: Text | None = None
+    first: Text
+    first_at: Text | None = None
+    second: Text
+    second_at: Text | None = None

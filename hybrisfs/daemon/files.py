@@ -358,6 +358,8 @@ class VersionCommands:
                 versions.VersionsReadRequest.answered_by(self._read),
                 versions.VersionsPreviewRequest.answered_by(self._preview),
                 versions.VersionsRestoreRequest.answered_by(self._restore),
+                versions.VersionsIdRequest.answered_by(self._id),
+                versions.VersionsDiffRequest.answered_by(self._diff),
             ]
         )
 
@@ -411,6 +413,27 @@ class VersionCommands:
     def _restore(self, asked: versions.VersionsRestoreRequest) -> versions.Restored:
         volume, path, target = self._with_target(asked)
         return volume.versions.restore(path, asked.at, asked.version, target)
+
+    def _id(self, asked: versions.VersionsIdRequest, tell: Callable[[Moved], None]) -> versions.Identified:
+        volume, path = self._located(asked.name, asked.path)
+        return versions.Identified(volume.content_ids.of((path, asked.at), lambda read: tell(Moved(read, 0))))
+
+    def _diff(
+        self, asked: versions.VersionsDiffRequest, tell: Callable[[versions.SomeDiffering], None]
+    ) -> versions.Compared:
+        volume, first = self._located(asked.name, asked.first)
+        other, second = self._located(asked.name, asked.second)
+        if other is not volume:
+            raise UsageError("both must be in one volume")
+        found = volume.content_ids.compare(
+            (first, asked.first_at), (second, asked.second_at), lambda _: tell(versions.SomeDiffering([]))
+        )
+        for start in range(0, len(found.differences), _MOST_CHANGES):
+            some = found.differences[start : start + _MOST_CHANGES]
+            tell(
+                versions.SomeDiffering([versions.Differing(one.what, os.fsdecode(one.path)) for one in some])
+            )
+        return versions.Compared(found.first, found.second)
 
     def _with_target(
         self, asked: versions.VersionsPreviewRequest | versions.VersionsRestoreRequest

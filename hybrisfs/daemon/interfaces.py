@@ -28,6 +28,7 @@ from hybrisfs.api.parcels import Parcel, ParcelList
 from hybrisfs.api.status import PendingFiles, VolumeStatus
 from hybrisfs.api.traffic import Transfers
 from hybrisfs.api.volumes import DeletedCloud, Rebuilt, SecretsOfPlace, TriedPlace, Volume, VolumeSettings
+from hybrisfs.content_ids import Comparison
 from hybrisfs.dispersal.traffic import CloudTraffic
 from hybrisfs.home import Home
 
@@ -163,6 +164,17 @@ class VersionControl(Protocol):
 
     def folder(self, path: str, at: str, after: str, limit: int) -> versions.FolderThen:
         """The first *limit* names that were in a folder then and sort behind *after*."""
+
+
+class ContentIdControl(Protocol):
+    """IDs of files and folders; see `hybrisfs.volume.content_ids`, which says what a place is."""
+
+    def of(self, place: tuple[str, str | None], tell: Callable[[int], None]) -> str:
+        """The ID. *tell* hears how many bytes have been read so far."""
+
+    def compare(
+        self, first: tuple[str, str | None], second: tuple[str, str | None], tell: Callable[[int], None]
+    ) -> Comparison: ...
 
 
 class VersionBytes(Protocol):
@@ -380,6 +392,8 @@ class OpenVolume(Protocol):
     def settings(self) -> SettingsControl: ...
     @property
     def versions(self) -> VersionControl: ...
+    @property
+    def content_ids(self) -> ContentIdControl: ...
     @property
     def mirrors(self) -> MirrorControl: ...
 

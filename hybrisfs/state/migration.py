@@ -34,6 +34,7 @@ format  what has changed
 21      `meta` of the redo log
 22      column `deletion.cause`: what is overwritten waits apart from what is gone
 23      columns `pack.used` and `pack.reads`: what has rested may be archived
+24      table `leaf`: hashes for the IDs of files, filled as they are asked for
 ======  =======================================================================================
 """
 
@@ -51,6 +52,7 @@ from hybrisfs.state.schema import (
     CHARGES,
     HISTORY,
     HOLDS,
+    LEAVES,
     MINUTES,
     PIECES,
     SCHEMA_VERSION,
@@ -310,6 +312,11 @@ def _add_use(connection: sqlite3.Connection, _: _Given) -> bool:
     return True
 
 
+def _add_leaves(connection: sqlite3.Connection, _: _Given) -> bool:
+    lay_out(connection, LEAVES)
+    return True
+
+
 def _add_number(connection: sqlite3.Connection, table: str, column: str) -> None:
     """Add a column of numbers, 0 in all rows; a table that is laid out as it is now has it already."""
     columns = connection.execute(f"PRAGMA table_info({table})").fetchall()
@@ -336,4 +343,5 @@ _STEPS: Final[dict[int, Step]] = {
     20: _add_redo,
     21: _add_causes,
     22: _add_use,
+    23: _add_leaves,
 }

@@ -25,6 +25,7 @@ __all__ = [
     "CHARGES",
     "HISTORY",
     "HOLDS",
+    "LEAVES",
     "MINUTES",
     "PIECES",
     "ROOT_INO",
@@ -36,7 +37,7 @@ __all__ = [
 ]
 
 APPLICATION_ID = 0x48796246  # "HybF", shown by file(1)
-SCHEMA_VERSION = 23  # `migration` tells of earlier ones
+SCHEMA_VERSION = 24  # `migration` tells of earlier ones
 ROOT_INO = 1
 
 _TABLES = f"""
@@ -497,6 +498,20 @@ CREATE TRIGGER piece_of_dropped AFTER DELETE ON chunk BEGIN DELETE FROM piece WH
 """
 
 
+LEAVES = """
+-- The hashes of stretches of 1 MiB of files, or of their last bytes (hybrisfs.state.known_ids), by the parts
+-- of chunks that they show: `chunk` is the first one, `parts` a hash of all. Any row may lack.
+CREATE TABLE IF NOT EXISTS leaf (
+    chunk INTEGER NOT NULL,
+    parts BLOB NOT NULL,                   -- 32 bytes
+    hash  BLOB NOT NULL,                   -- 32 bytes
+    PRIMARY KEY (chunk, parts)
+) WITHOUT ROWID;
+CREATE TRIGGER IF NOT EXISTS leaf_of_dropped AFTER DELETE ON chunk
+BEGIN DELETE FROM leaf WHERE chunk = OLD.number; END;
+"""
+
+
 def create_schema(connection: sqlite3.Connection, volume: bytes) -> None:
     """Lay out an empty database for the volume with id *volume*, inside the caller's transaction."""
     lay_out(connection, _TABLES)
@@ -506,6 +521,7 @@ def create_schema(connection: sqlite3.Connection, volume: bytes) -> None:
     lay_out(connection, CHARGES)
     lay_out(connection, UNSIGNED)
     lay_out(connection, PIECES)
+    lay_out(connection, LEAVES)
     numbers = dict.fromkeys(
         ("files", "bytes", "seq", "published", "dropped_updates", "dropped_bytes", "history", "ladder"), 0
     )

@@ -27,6 +27,7 @@ from hybrisfs.state.disposals import DeletionCandidateTable, DisposalTable, Orph
 from hybrisfs.state.extents import ExtentTable, put_extents
 from hybrisfs.state.file_chunks import ContentTable
 from hybrisfs.state.journal import Journal
+from hybrisfs.state.known_ids import KnownIds
 from hybrisfs.state.members import SightingTable
 from hybrisfs.state.nodes import NodeTable, PlaceTable
 from hybrisfs.state.packs import PackTable
@@ -55,6 +56,7 @@ class Transaction(RowWriter):
         self.conflicts: Final = ConflictTable(self)
         self.extents: Final = ExtentTable(self, journal)
         self.contents: Final = ContentTable(self)
+        self.known_ids: Final = KnownIds(self)
         self.direct: Final = Direct(self)
         self.pending: Final = PendingTable(self)
         self.held: Final = HeldDeletions(self)

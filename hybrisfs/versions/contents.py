@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Final, Protocol
 
@@ -64,13 +64,11 @@ class VersionReader:
 
     def read(self, offset: int, size: int) -> bytes:
         """Up to *size* bytes from *offset*; short only at the end. Raises ChunkUnavailable, OSError (EIO)."""
-        runs = self._list()
+        self.list_chunks()
         end = min(offset + size, self.size)
         parts: list[bytes] = []
         at = offset
-        index = max(bisect_right(self._starts, at) - 1, 0)
-        while at < end:
-            start, run = self._starts[index], runs[index]
+        for start, run in self.runs(offset, end):
             upto = min(start + run.length, end)
             if run.chunk is None:
                 parts.append(bytes(upto - at))
@@ -79,10 +77,11 @@ class VersionReader:
                 if len(data) != upto - at:
                     raise failure(errno.EIO)
                 parts.append(data)
-            at, index = upto, index + 1
+            at = upto
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _list(self) -> Sequence[Run]:
+    def list_chunks(self) -> None:
+        """Read the list of chunks, unless that has been done. Raises what `read` does."""
         if self._runs is None:
             runs: list[Run] = []
             for page in self._content.runs:
@@ -93,7 +92,15 @@ class VersionReader:
             for run in self._runs:
                 self._starts.append(at)
                 at += run.length
-        return self._runs
+
+    def runs(self, start: int, end: int) -> Iterator[tuple[int, Run]]:
+        """The parts that touch start..end, each with its offset, of a content that has been listed."""
+        if start >= end or self._runs is None:
+            return
+        for index in range(max(bisect_right(self._starts, start) - 1, 0), len(self._starts)):
+            if self._starts[index] >= end:
+                return
+            yield self._starts[index], self._runs[index]
 
     def _page(self, page: Run) -> list[Run]:
         try:

@@ -97,6 +97,7 @@ class Opened:
         self.conflict_table, self.merging = control.conflicts, control.merging
         self.unasked = control.unasked
         self.parcels, self._examiner = control.parcels, control.examiner
+        self.content_ids = control.content_ids
         self.settings.changed.listen(self._adopt)
         reading.copies.hoard = HOARDS[config.hoard]
         self._threads = self._start(publishing, reading)

@@ -65,6 +65,7 @@ from hybrisfs.stores.own_places import MARKER_NAME, OwnPlaces, marker
 from hybrisfs.verify.fsck import Fsck
 from hybrisfs.versions.thinning import Thinner
 from hybrisfs.volume.agreed import Agreed
+from hybrisfs.volume.content_ids import ContentIds
 from hybrisfs.volume.copying import Copying
 from hybrisfs.volume.decisions import Conflicts, Unreadable
 from hybrisfs.volume.examiner import Examiner
@@ -269,6 +270,7 @@ class Control(Struct, frozen=True):
     unasked: Unasked
     parcels: Parcels
     examiner: Examiner
+    content_ids: ContentIds
 
 
 def open_control(
@@ -305,4 +307,5 @@ def open_control(
         Unasked(fs, merging),
         parcels,
         Examiner(fs, ground.sharing.deletions, reading.fetcher),
+        ContentIds(fs, committer, reading.fetcher),
     )

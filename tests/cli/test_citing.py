@@ -1,4 +1,4 @@
-"""hybrisfs versions id, verify and diff, on folders of this disk."""
+"""hybrisfs versions id, verify and diff: on folders of this disk, and of a daemon whose volumes are none."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.tree_names import ChangedError, differences, name_tree, root_of
+from hybrisfs.content_ids import ChangedError, DiskTree, compare, root_of
 from tests.cli.conftest import Run
+from tests.daemon.fake import FakeVolume
 
 _NAMES = st.sampled_from(["a", "b", "a.b", "a-", "é"])
 _FILES = st.tuples(st.sampled_from(["file", "program", "link"]), st.sampled_from(["", "x", "y", "xy"]))
@@ -48,15 +49,20 @@ def _spelled(tree: dict[str, object]) -> dict[str, object]:
     }
 
 
+def _read(path: Path) -> DiskTree:
+    return DiskTree.read(bytes(path), lambda read: None)
+
+
 @given(_TREES, _TREES)
 def test_ids_are_equal_when_trees_are(one: dict[str, object], other: dict[str, object]) -> None:
     with tempfile.TemporaryDirectory() as rig:
-        first = name_tree(bytes(_make(Path(rig, "1"), one)))
-        again = name_tree(bytes(_make(Path(rig, "2"), one, reverse=True)))
-        second = name_tree(bytes(_make(Path(rig, "3"), other)))
-    assert first.name == again.name
-    assert (first.name == second.name) == (_spelled(one) == _spelled(other))
-    assert (not [*differences(first, second)]) == (first.name == second.name)
+        first = _read(_make(Path(rig, "1"), one))
+        again = _read(_make(Path(rig, "2"), one, reverse=True))
+        second = _read(_make(Path(rig, "3"), other))
+    assert first.digest == again.digest
+    found = compare(first, second)
+    assert (found.first == found.second) == (_spelled(one) == _spelled(other))
+    assert (not found.differences) == (found.first == found.second)
 
 
 @given(st.integers(1, 40))
@@ -103,17 +109,24 @@ def test_a_damaged_copy_is_found(tmp_path: Path, run: Run) -> None:
     assert run("versions", "verify", name, str(tmp_path / "none")).exit_code == 1
 
 
-def test_the_past_is_read_where_the_mount_shows_it(tmp_path: Path, run: Run) -> None:
-    (tmp_path / ".hybrisfs/at/2026-11-20/d").mkdir(parents=True)
-    (tmp_path / ".hybrisfs/at/2026-11-20/d/f").write_text("before")
-    (tmp_path / "d").mkdir()
-    (tmp_path / "d/f").write_text("now")
-    then = run("versions", "id", str(tmp_path / "d"), "--at", "2026-11-20").stdout
-    assert then == run("versions", "id", str(tmp_path / ".hybrisfs/at/2026-11-20/d")).stdout
-    assert then != run("versions", "id", str(tmp_path / "d")).stdout
+def test_the_daemon_makes_the_ids_of_a_mounted_volume(photos: FakeVolume, tmp_path: Path, run: Run) -> None:
+    photos.mountpoint = tmp_path
+    (tmp_path / ".hybrisfs/versions/a").mkdir(parents=True)
+    assert run("versions", "id", str(tmp_path / "d/a")).stdout == "f1-d/a\n"
+    assert run("versions", "id", str(tmp_path / ".hybrisfs/at/2026-11-20/a")).stdout.startswith(
+        "f1-.hybrisfs/at/"
+    )
+    assert run("versions", "id", str(tmp_path / "a"), "--at", "2026-11-20").stdout == "f1-a@2026-11-20\n"
+    assert run("versions", "id", str(tmp_path / ".hybrisfs/versions/a")).stdout.startswith("d1-")
     assert run("versions", "id", "/proc/self", "--at", "2026-11-20").exit_code == 2
+    assert run("versions", "diff", str(tmp_path / "a"), str(tmp_path / "a")).exit_code == 0
+    found = run("versions", "diff", str(tmp_path / "a"), str(tmp_path / "b"), "--json")
+    assert found.exit_code == 1
+    facts = json.loads(found.stdout)
+    assert (facts["first"], facts["second"], len(facts["differences"])) == ("f1-a", "f1-b", 2000)
+    assert facts["differences"][-1] == {"what": "changed", "path": "1999"}
 
 
 def test_what_is_not_as_long_as_it_says_has_no_id() -> None:
     with pytest.raises(ChangedError, match="changed while it was read"):
-        name_tree(b"/proc/self/stat")  # it says that it is empty
+        _read(Path("/proc/self/stat"))  # it says that it is empty

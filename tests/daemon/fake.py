@@ -58,7 +58,7 @@ from tests.daemon.fake_facts import EXPIRES, FakeCollection
 from tests.daemon.fake_merging import FakeMerging
 from tests.daemon.fake_mirrors import FakeMirrors
 from tests.daemon.fake_parcels import FakeParcels
-from tests.daemon.fake_versions import FakeVersions
+from tests.daemon.fake_versions import FakeContentIds, FakeVersions
 from tests.facts import device_of, status_of
 
 __all__ = [
@@ -246,6 +246,7 @@ class FakeVolume:
     clouds: FakeClouds = field(default_factory=FakeClouds)
     recovery: FakeRecovery = field(default_factory=FakeRecovery)
     versions: FakeVersions = field(default_factory=FakeVersions)
+    content_ids: FakeContentIds = field(default_factory=FakeContentIds)
     settings: FakeSettings = field(default_factory=FakeSettings)
     pairing: FakePairing = field(default_factory=FakePairing)
     readers: list[str] = field(default_factory=list)

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import msgspec
 
 from hybrisfs.api import versions as api
+from hybrisfs.content_ids import Comparison, Difference
 from hybrisfs.errors import UsageError
 
-__all__ = ["FakeBytes", "FakeVersions"]
+__all__ = ["FakeBytes", "FakeContentIds", "FakeVersions"]
+
+
+class FakeContentIds:
+    """A place has the ID `f1-PATH` or `f1-PATH@MOMENT`."""
+
+    def of(self, place: tuple[str, str | None], tell: Callable[[int], None]) -> str:
+        tell(1 << 20)
+        path, at = place
+        return f"f1-{path}" if at is None else f"f1-{path}@{at}"
+
+    def compare(
+        self, first: tuple[str, str | None], second: tuple[str, str | None], tell: Callable[[int], None]
+    ) -> Comparison:
+        """Two thousand files differ."""
+        found = [Difference(b"%04d" % number, "changed") for number in range(2000)]
+        return Comparison(self.of(first, tell), self.of(second, tell), found)
 
 
 @dataclass
