@@ -3,11 +3,13 @@
 A check-up reads the marker and samples of two shares from every cloud: one chosen at random, and the newest,
 which is the first to be missing when a cloud went back to an old copy of itself. It is run now and then. When
 a person asks for the status, the marker is read and it is asked whether the newest share is there: some bytes
-of each, as people and programs may ask often. The newest shares are sampled more often, and so are clouds
-that are not well. Half-hourly the headers of further shares are looked at, each as old again as the one
-before, so that a run of them that was lost is found, whatever was put since; and `Patrol` goes over all of
-them. The pauses, and the bytes of a sample, keep an idle volume cheap: a few requests a minute are dollars a
-year. What was put in the last minutes is looked at by `RecentPuts`.
+of each, as people and programs may ask often. Whether the newest share is there is also asked every five
+minutes after something new was put, and later after a tenth of the time since, as rounds between devices are
+(`sync.follow.poll_pause`). Clouds that are not well are looked at each minute. Half-hourly the headers of
+further shares are looked at, each as old again as the one before, so that a run of them that was lost is
+found, whatever was put since; and `Patrol` goes over all of them. The pauses, and the bytes of a sample, keep
+an idle volume cheap: a few requests a minute are dollars a year. What was put in the last minutes is looked
+at by `RecentPuts`.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -24,19 +27,20 @@ from hybrisfs.clouds.maintenance import Maintenance
 from hybrisfs.clouds.objects import ExpectedObjects, is_only_said
 from hybrisfs.clouds.patrol import Patrol
 from hybrisfs.dispersal.engine import Engine, Marker
-from hybrisfs.dispersal.share import parse_share_name, share_name
+from hybrisfs.dispersal.share import parse_share_name, sealed_table_size, share_name
 from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.environment import Environment
 from hybrisfs.stages import Pause, Signals, Wake
-from hybrisfs.state.packs import PackPlace, read_pack_near
+from hybrisfs.state.packs import PackPlace, count_of_pack, read_pack_near
 from hybrisfs.topic import Topic
 from hybrisfs.tree.filesystem import FileSystem
+from sync.follow import poll_pause
 
 __all__ = ["Checkup", "CheckupLimits", "RecentPuts", "RecentPutsLimits"]
 
 log = logging.getLogger(__name__)
 
-_NEWEST_INTERVAL: Final = 300.0  # between looks at the newest shares
+_NEWEST_INTERVAL: Final = 300.0  # between looks at the newest shares, at least
 _CHECKUP_INTERVAL: Final = 1800.0  # between looks at all of them
 _MARKER_LIMIT: Final = 4096
 _SAMPLE_BYTES: Final = 16 << 10
@@ -83,7 +87,9 @@ class Checkup:
         self._signals = signals
         self._lock = threading.Lock()
         self._wanted = self._thoroughly = False
-        self._due = self._newest_due = self._minute_due = self._monotonic() + self._limits.interval
+        now = self._monotonic()
+        self._newest_since = self._earlier[0], now  # the newest pack, and when it was first seen
+        self._due = self._newest_due = self._minute_due = now + self._limits.interval
         self._looked = 0.0  # when the last look began that has ended
 
     @property
@@ -106,10 +112,10 @@ class Checkup:
                 self._look(self._look_back)
                 self._look(self._look_over)
                 self._due = self._monotonic() + _CHECKUP_INTERVAL
-                self._newest_due = self._monotonic() + _NEWEST_INTERVAL
+                self._newest_due = self._monotonic() + self._newest_pause()
             elif begun >= self._newest_due:
-                self._look(self._look_at_newest)
-                self._newest_due = self._monotonic() + _NEWEST_INTERVAL
+                self._look(self._glance_at_newest)
+                self._newest_due = self._monotonic() + self._newest_pause()
             if asked and not thoroughly:
                 self._look(self._glance_at)
             self._keep_what_is_lost()
@@ -117,7 +123,7 @@ class Checkup:
             self._looked = begun
             self._signals.progressed()
         if self._monotonic() >= self._minute_due:  # however often people ask
-            self._earlier = [*self._earlier[1:], _newest_pack(self._fs)]
+            self._note_newest()
             self.minute()
             self._minute_due = self._monotonic() + self._limits.interval
         left = max(0.0, self._minute_due - self._monotonic())
@@ -132,6 +138,18 @@ class Checkup:
             self._thoroughly |= thoroughly
         self._signals.wake(Wake.CHECKUP)
         self._signals.wait_until(lambda: self._looked >= asked, asked + timeout)
+
+    def _note_newest(self) -> None:
+        newest = _newest_pack(self._fs)
+        self._earlier = [*self._earlier[1:], newest]
+        if newest != self._newest_since[0]:
+            self._newest_since = newest, self._monotonic()
+            self._newest_due = min(self._newest_due, self._monotonic() + _NEWEST_INTERVAL)
+
+    def _newest_pause(self) -> float:
+        """Seconds until the next look at the newest shares."""
+        quiet = self._monotonic() - self._newest_since[1]
+        return poll_pause(quiet, _NEWEST_INTERVAL, _CHECKUP_INTERVAL)
 
     def _keep_what_is_lost(self) -> None:
         """If more clouds than may fail have lost something, keep the chunks here that none of them has."""
@@ -153,12 +171,12 @@ class Checkup:
 
     def _look_at(self, cloud: int) -> None:
         if self._has_marker(cloud):
-            self._look_at_newest(cloud)
+            self._sample(cloud, _newest_pack(self._fs), below=True)
             self._sample(cloud, self._chance.randint(0, _newest_pack(self._fs)))
 
     def _glance_at(self, cloud: int) -> None:
         if self._has_marker(cloud):
-            self._sample(cloud, _newest_pack(self._fs), below=True, if_absent=True)
+            self._glance_at_newest(cloud)
 
     def _has_marker(self, cloud: int) -> bool:
         wrong = self._engine.check_object(cloud, self._marker.name, _MARKER_LIMIT, self._marker.verify)
@@ -166,8 +184,8 @@ class Checkup:
             log.debug("cloud %d: %s", cloud, wrong)
         return wrong is None
 
-    def _look_at_newest(self, cloud: int) -> None:
-        self._sample(cloud, _newest_pack(self._fs), below=True)
+    def _glance_at_newest(self, cloud: int) -> None:
+        self._sample(cloud, _newest_pack(self._fs), below=True, if_absent=True)
 
     def _look_back(self, cloud: int) -> None:
         """Look at one recent share, then at one twice as old (counted in packs), and so on."""
@@ -214,10 +232,19 @@ class Checkup:
             return
         if recent:
             self._recent.doubt(cloud, share_name(pack, index))
-        elif is_only_said(self._fs, self._engine.upkeep, pack):
-            with self._lock:
-                self._unseen |= frozenset(found.placement)
-        elif (wrong := self._engine.upkeep.sample_share(cloud, pack, index, most=most)) is not None:
+            return
+        with self._fs.state.transaction() as tx:
+            owed = (known := tx.packs.find(pack)) is not None and known.proven
+            expected = sealed_table_size(count_of_pack(tx, pack), found.k, len(found.placement))
+        sample = partial(self._engine.upkeep.sample_share, cloud, pack, index, expected=expected)
+        wrong = sample(most=most, acknowledged=owed)
+        if wrong is not None and wrong.kind == "missing" and not owed:
+            if is_only_said(self._fs, self._engine.upkeep, pack):
+                with self._lock:
+                    self._unseen |= frozenset(found.placement)
+                return
+            wrong = sample(most=most)
+        if wrong is not None:
             log.debug("cloud %d: %s", cloud, wrong.what)
 
 

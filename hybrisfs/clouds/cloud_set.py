@@ -131,7 +131,7 @@ class CloudSet:
     def look_after(self) -> None:
         """What is to be done now and then."""
         if self._kits.is_overdue:
-            self.changed()
+            self._ground.signals.wake(Wake.CLOUDS)
 
     def records(self) -> tuple[dict[int, tuple[CloudRecord, Stamp]], RedundancyRecord]:
         """All present and former clouds, and f and k; as configured here while no register names them."""
@@ -281,7 +281,7 @@ class CloudSet:
         """Do what is due; failed work is tried again after growing pauses."""
         news, self._wanted = self._wanted, False
         try:
-            trouble = self._round()
+            trouble = self._round(closely=news)
         except (HybrisError, OSError) as error:
             log.warning("volume %s: the clouds: %s", self._ground.name, error)
             trouble = True
@@ -297,9 +297,10 @@ class CloudSet:
         signals = self._ground.signals
         return not (self._wanted or signals.stopping or signals.transfers_paused)
 
-    def _round(self) -> bool:
-        """Do what is due; True when something is left to be tried again soon."""
-        self._heard = self._signposts.read()
+    def _round(self, *, closely: bool) -> bool:
+        """Do what is due; True when something is left to be tried again soon. *closely*: the set of clouds
+        may be another one."""
+        self._heard = self._signposts.read(closely=closely)
         self._renumber_overruled()
         self.arrange()
         unproven = self._prove_all()

@@ -36,6 +36,7 @@ from hybrisfs.merge.cloud_records import CloudRecord, cloud_key, entries_of, rea
 from hybrisfs.parts import Ground
 from hybrisfs.quorums.contact import ContactRegister, Sight, Superseding, self_proving
 from hybrisfs.quorums.names import RegisterNames, Version
+from hybrisfs.quorums.rounds import Answer
 from hybrisfs.quorums.runner import Runner
 from hybrisfs.quorums.thresholds import Standing, first_contact
 from sync import DEVICE_ID_SIZE, DecodeError, DeviceKey, Members, SealKeys, Write, head_name
@@ -139,7 +140,24 @@ def version_of_signpost(data: bytes, signpost: Signpost, key: bytes) -> Version:
 
 
 _LOOK_SECONDS: Final = 15.0
+_LIST_SECONDS: Final = 86_400.0
+"""After which the versions are listed again, though the object `signpost` is still the one of the last list.
+Whoever puts a version overwrites that object, and a list costs a dozen times as much as a look at it."""
+_WATCH_SECONDS: Final = 3600.0
+"""The same when a device was removed: it may put versions alone, which no other member looks at, but one that
+was away might."""
 _PUT: Final = "the signposts are not on the clouds"
+
+
+class _Looked(Struct, frozen=True):
+    """The last look at all versions."""
+
+    about: object
+    """The clouds, f and the members that it was made with."""
+    listed_at: float
+    register: ContactRegister
+    sight: Sight
+    heard: Mapping[int, CloudRecord]
 
 
 class Signposts:
@@ -158,6 +176,9 @@ class Signposts:
         self._seen: tuple[ContactRegister, Sight] | None = None
         """Since `post`."""
         self._has_read = False
+        self._last: _Looked | None = None
+        self._turn = 0
+        self._clock = environment.monotonic
 
     def _key(self) -> bytes:
         return self._ground.ring.keys.first.metadata
@@ -181,15 +202,44 @@ class Signposts:
         register = ContactRegister(signpost_names(key), SIGNPOST_NAME, SIGNPOST_LIMIT, version_of)
         return register, self._runner.run("the signposts cannot be read", register.look(clouds)), said
 
-    def read(self) -> Mapping[int, CloudRecord]:
+    def read(self, *, closely: bool) -> Mapping[int, CloudRecord]:
         """The clouds that signposts on more than f clouds tell, because one of these does not lie. While this
-        is the only device, it searches for them once: it may have been restored from a backup."""
+        is the only device, it searches for them once: it may have been restored from a backup. Unless it
+        looks *closely*, it lists the versions only when it sees that there may be others than before."""
         if self._has_read and len(self._sharing.current_members()) < 2:
             return {}
         self._has_read = True
         known = {one.number: one.url for one in self._ground.config.clouds if one.proven}
+        about = known, self._ground.config.f, frozenset(self._sharing.full_members())
+        last = self._last
+        if last is not None and not closely and last.about == about and self._is_as_before(last):
+            return last.heard
         register, sight, said = self._look(known)
         self._seen = register, sight
+        heard = self._heard(sight, said, known)
+        self._last = _Looked(about, self._clock(), register, sight, heard)
+        return heard
+
+    def _is_as_before(self, last: _Looked) -> bool:
+        """Whether there is nothing new since that look, by the object `signpost` on f+1 clouds, in turns: so
+        one of these does not lie."""
+        removed = self._sharing.current_members().former
+        if self._clock() - last.listed_at >= (_WATCH_SECONDS if removed else _LIST_SECONDS):
+            return False
+        self._turn += 1
+        clouds = sorted(last.sight.clouds)
+        turn = self._turn % max(1, len(clouds))
+        asked = [*clouds[turn:], *clouds[:turn]][: self._ground.config.f + 1]
+        answers = self._runner.run("the signposts cannot be read", last.register.glance(asked))
+        return all(
+            answer.fault == "unreadable" or _is_same(answer, last.sight.clouds[cloud].former)
+            for cloud, answer in answers.items()
+        )
+
+    def _heard(
+        self, sight: Sight, said: Mapping[Version, Signpost], known: Mapping[int, str]
+    ) -> Mapping[int, CloudRecord]:
+        """What more than f of the *known* clouds, by their numbers, tell."""
         tellers: dict[tuple[int, str], set[str]] = {}
         ordered = sorted(sight.candidates, key=lambda one: (one.version.time, one.version.write))
         for version, _, holders in ordered:
@@ -275,3 +325,7 @@ class Signposts:
         kept = not self._superseding.is_due(SIGNPOST_NAME, version, sight, self._engine.f)
         deleting = [n for n in clouds if n not in self._engine.upkeep.refusing()]
         self._runner.run(_PUT, register.clear(sight, version, deleting, kept=kept))
+
+
+def _is_same(answer: Answer, before: Answer) -> bool:
+    return (answer.fault, answer.data) == (before.fault, before.data)

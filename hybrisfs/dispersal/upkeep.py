@@ -72,15 +72,31 @@ class Upkeep:
         )
 
     def sample_share(
-        self, cloud: int, pack_id: bytes, index: int, *, most: float = math.inf
+        self,
+        cloud: int,
+        pack_id: bytes,
+        index: int,
+        *,
+        most: float = math.inf,
+        expected: int = 0,
+        acknowledged: bool = True,
     ) -> Finding | None:
         """Read and verify the header of a share and one random fragment; return what is wrong.
 
-        Of fragments no more than *most* bytes are read on average: with 0 only the header is.
+        Of fragments no more than *most* bytes are read on average: with 0 only the header is. That takes one
+        request if the sealed table has at most the *expected* bytes. Unless the share was *acknowledged*,
+        the cloud is not to blame when it lacks it.
         """
-        refused = self._refused(cloud, share_name(pack_id, index))
-        return refused or sample_share(
-            self._clouds, cloud, self._tables, pack_id, index, self._get_timeout, most=most
+        return self._refused(cloud, share_name(pack_id, index)) or sample_share(
+            self._clouds,
+            cloud,
+            self._tables,
+            pack_id,
+            index,
+            self._get_timeout,
+            most=most,
+            expected=expected,
+            acknowledged=acknowledged,
         )
 
     def gather_share(self, cloud: int, pack_id: bytes, index: int, rebuild: PackRebuild) -> Finding | None:

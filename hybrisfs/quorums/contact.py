@@ -36,7 +36,7 @@ from msgspec import Struct
 from hybrisfs.environment import Environment
 from hybrisfs.quorums.consensus import KEPT_SECONDS
 from hybrisfs.quorums.names import Kind, RegisterNames, Time, Version
-from hybrisfs.quorums.rounds import Answer, Ask, Protocol, Read, ask_all
+from hybrisfs.quorums.rounds import Answer, Ask, Protocol, Read, Round, ask_all
 from hybrisfs.quorums.thresholds import Standing, first_contact
 from sync.codec import Buffer
 
@@ -102,11 +102,8 @@ class ContactRegister:
     def look(self, clouds: Iterable[int]) -> Protocol[Sight]:
         """Get the versions from all these clouds, each of which answers or fails."""
         clouds = tuple(clouds)
-        rounds = [ask_all(dict.fromkeys(clouds, Ask(prefix=self._names.prefix)))]
-        if self._former is not None:
-            ask = Ask(read=Read(self._former, self._limit, whole=True))
-            rounds.append(ask_all(dict.fromkeys(clouds, ask)))
-        lists, *more = yield rounds
+        listing = ask_all(dict.fromkeys(clouds, Ask(prefix=self._names.prefix)))
+        lists, *more = yield [listing, *self._of_former(clouds)]
         formers = more[0] if more else {}
         named: dict[Version, set[int]] = {}
         for cloud, answer in lists.items():
@@ -116,6 +113,18 @@ class ContactRegister:
         order = sorted(named, key=lambda one: (len(named[one]), one.time, one.write), reverse=True)[:_MOST]
         gotten = yield [ask_all(dict.fromkeys(sorted(named[one]), self._get(one))) for one in order]
         return self._sight(clouds, lists, formers, dict(zip(order, gotten, strict=True)))
+
+    def glance(self, clouds: Iterable[int]) -> Protocol[Mapping[int, Answer]]:
+        """Get only what lies under the former name, from these clouds. Whoever puts a version overwrites
+        that, too."""
+        (answers,) = yield self._of_former(clouds)
+        return answers
+
+    def _of_former(self, clouds: Iterable[int]) -> list[Round]:
+        if self._former is None:
+            return []
+        ask = Ask(read=Read(self._former, self._limit, whole=True))
+        return [ask_all(dict.fromkeys(clouds, ask))]
 
     def _get(self, version: Version) -> Ask:
         return Ask(read=Read(self._names.of_version(version), version.size, whole=True))

@@ -53,7 +53,7 @@ def plant(device: Device, keys: SealKeys, signer: DeviceKey, folder: Path, cloud
 
 def go_round(device: Device) -> None:
     """What the thread that looks after the clouds does."""
-    device.volume._cloud_set._round()
+    device.volume._cloud_set._round(closely=True)
 
 
 def configured(device: Device) -> set[int]:

@@ -126,7 +126,7 @@ def test_a_clock_that_was_ahead_holds_nothing_up(watched: Watched) -> None:
 
 def test_what_an_idle_volume_costs(watched: Watched) -> None:
     facts = watched.patrol.facts(0)
-    assert facts.requests == pytest.approx(len(on_cloud(watched.device, 0)) * 2 * 3)
+    assert facts.requests == pytest.approx(len(on_cloud(watched.device, 0)) * 3)
     watched.patrol.days = 90
     assert watched.patrol.facts(0).requests == pytest.approx(facts.requests / 9)
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,14 @@ import pytest
 from backends.errors import AuthError
 from backends.store import MAX_PAGE, Buffer, Page, Store, StoreWrapper
 from hybrisfs.dispersal.ranking import TimerBounds, Timing
-from hybrisfs.dispersal.share import parse_share_name
+from hybrisfs.dispersal.share import parse_share_name, sealed_table_size
+from hybrisfs.state.packs import count_of_pack, owed_packs
 from hybrisfs.write.pack import PackLimits
-from tests.volume.device import PATIENCE, Device
+from tests.volume.device import PATIENCE, Device, Second
 from tests.volume.middlemen import put_before
+
+MOST_SAMPLES = 4 * 3 * (2 + 2 + 1)
+"""In two hours on three clouds: of the newest share and a random one, with contents, and of an older one."""
 
 
 class Requests:
@@ -57,8 +62,11 @@ class Counting(StoreWrapper):
         super().put(name, data)
 
     def get(self, name: str, *, limit: int) -> bytes:
-        data = super().get(name, limit=limit)
-        self._requests.note("get", name, len(data))
+        data = b""
+        try:
+            data = super().get(name, limit=limit)
+        finally:
+            self._requests.note("get", name, len(data))
         return data
 
     def get_range(self, name: str, offset: int, length: int) -> bytes:
@@ -125,6 +133,97 @@ def test_dropping_the_cache_looks_closely_before(device: Device, requests: Reque
     device.volume.drop_cache()
     count, _ = requests.take()
     assert count["get volume"] == 3 and count["get packs"] >= 2
+
+
+def hours(device: Device, count: float) -> None:
+    """What the thread that looks at the clouds does in so many hours."""
+    checkup = device.volume.checkup
+    for _ in range(round(count * 60)):
+        device.around.passed += 60
+        checkup.step()
+
+
+def test_the_newest_shares_are_asked_for_and_not_read(device: Device, requests: Requests) -> None:
+    """Whether a cloud was set back shows by their first bytes."""
+    hours(device, 0.1)
+    requests.take()
+    hours(device, 0.1)
+    count, down = requests.take()
+    assert 2 <= count["get packs"] <= 3 and len(count) == 1
+    assert down <= 48
+
+
+def test_who_waits_long_for_something_new_asks_for_the_newest_shares_less_often(
+    device: Device, requests: Requests
+) -> None:
+    """As often as not for more than a tenth of the quiet, but each half hour: then samples are read, too."""
+    hours(device, 5)
+    requests.take()
+    hours(device, 2)
+    count, _ = requests.take()
+    assert count["get volume"] == 4 * 3 and count["get packs"] <= MOST_SAMPLES
+    device.write("note", os.urandom(4096))
+    device.sync()
+    hours(device, 0.2)
+    requests.take()
+    hours(device, 0.1)
+    assert requests.take()[0]["get packs"] >= 2, "there is something new"
+
+
+def test_a_header_is_read_at_once(device: Device, requests: Requests) -> None:
+    """The database tells how many chunks a pack has, and so how long its table is."""
+    with device.volume.fs.state.transaction() as tx:
+        song = next(owed_packs(tx))
+        expected = sealed_table_size(count_of_pack(tx, song.id), song.k, len(song.placement))
+    sample = partial(device.volume.engine.upkeep.sample_share, song.placement[0], song.id, 0, most=0)
+    assert sample(expected=expected) is None
+    assert requests.take()[0] == {"get packs": 1}
+    assert sample(expected=expected - 1) is None
+    assert requests.take()[0] == {"get packs": 2}
+    assert sample(expected=1 << 24) is None, "the object ends before that"
+    assert requests.take()[0] == {"get packs": 2}
+
+
+def test_the_shares_of_another_device_take_no_more_requests(device: Device, tmp_path: Path) -> None:
+    """Though it has read none of them, so that only a member says that they are there."""
+    requests = Requests()
+    device.write("song", os.urandom(3 << 20))
+    device.sync()
+    second = Second(tmp_path / "second", device)
+    try:
+        until = time.monotonic() + PATIENCE
+        packs = device.volume.maintenance.objects.expected.counts()[0]
+        expected = second.volume.maintenance.objects.expected
+        assert second.volume.signals.wait_until(lambda: expected.counts()[0] == packs, until)
+        for folder in second.clouds:
+            put_before(second, folder, lambda store: Counting(store, requests))
+        hours(second, 5)
+        requests.take()
+        hours(second, 2)
+        assert requests.take()[0]["get packs"] <= MOST_SAMPLES
+        assert second.fsck(clouds=True).problems == []
+    finally:
+        second.close()
+
+
+def test_signposts_are_seldom_listed(device: Device, tmp_path: Path, requests: Requests) -> None:
+    """Within a day only the object `signpost` is looked at, on f+1 clouds."""
+    second = Second(tmp_path / "second", device)
+    second.close()
+    signposts = device.volume._cloud_set._signposts
+    until = time.monotonic() + PATIENCE
+    assert device.volume.signals.wait_until(lambda: signposts._last is not None, until, step=0.01)
+    signposts.read(closely=True)
+    requests.take()
+    for _ in range(6):
+        signposts.read(closely=False)
+    assert requests.take()[0] == {"get signpost": 6 * 2}
+    device.around.passed += 86_400
+    signposts.read(closely=False)
+    count, _ = requests.take()
+    assert (count["get signpost"], count["list signposts"]) == (3, 3)
+    signposts.read(closely=False)
+    assert "list signposts" not in requests.take()[0]
 
 
 def test_what_one_cloud_took_while_the_others_were_away_is_not_sent_again(device: Device) -> None:

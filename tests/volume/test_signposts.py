@@ -49,7 +49,7 @@ def versions(cloud: Path) -> dict[str, bytes]:
 
 def go_round(device: Device) -> None:
     """What the thread that looks after the clouds does."""
-    device.volume._cloud_set._round()
+    device.volume._cloud_set._round(closely=True)
 
 
 def place(number: int, folder: Path) -> CloudRecord:
@@ -130,6 +130,23 @@ def test_a_version_that_was_lost_is_put_back(devices: tuple[Device, Device]) -> 
     assert [versions(cloud) for cloud in first.clouds] == [expected] * 5
 
 
+def test_without_news_a_change_of_the_former_name_is_noticed(
+    devices: tuple[Device, Device], tmp_path: Path
+) -> None:
+    """Whoever puts a version overwrites that, too. Of the clouds f+1 are asked, in turns."""
+    first, second = devices
+    assert not heard(first)
+    name, data = sign(second, {FIRST_PLANTED: place(0, tmp_path)}, 1000)
+    plant(first.clouds[:3], name, data)
+    first.volume._cloud_set._round(closely=False)
+    assert not first.volume.engine.heard, "nothing tells of it"
+    plant(first.clouds[:3], SIGNPOST_NAME, data)
+    first.volume._cloud_set._round(closely=False)
+    assert first.volume.engine.heard == {FIRST_PLANTED}
+    first.volume._cloud_set._round(closely=False)
+    assert first.volume.engine.heard == {FIRST_PLANTED}, "it is still there"
+
+
 def test_an_earlier_version_goes_when_the_later_one_has_been_complete_for_long(
     devices: tuple[Device, Device],
 ) -> None:
@@ -189,7 +206,7 @@ def test_of_two_places_of_one_cloud_the_later_version_tells(
     for clock, number in ((1001, 1), (1000, 0)):
         plant(first.clouds[:3], *sign(second, {FIRST_PLANTED: place(number, tmp_path)}, clock))
     assert heard(first) == {FIRST_PLANTED}
-    found = first.volume._cloud_set._signposts.read()
+    found = first.volume._cloud_set._signposts.read(closely=True)
     assert found[FIRST_PLANTED] == place(1, tmp_path)
 
 
