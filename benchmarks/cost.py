@@ -266,7 +266,8 @@ def _notes(idle: Idle, settle: float, speed: float) -> list[str]:
         f"clouds, the real daemons. Their clock and their waits run {speed:g} times as fast as the real "
         f"ones (benchmarks/hastened.py). After {settle:g} hours by that clock, in which polling slows "
         f"down, all calls were counted for {idle.hours:g} hours and multiplied to 30 days. A conditional "
-        "request that finds nothing new counts as a GET.",
+        "request that finds nothing new counts as a GET. What comes once a day, as a list of signposts per "
+        "device, may not be in it.",
         "Prices: hybrisfs/prices.json, with sources and the date; no free allowances.",
     ]
 
