@@ -6,6 +6,7 @@ This is the only module that imports boto3, which takes long to load: import it 
 from __future__ import annotations
 
 import io
+import socket
 from typing import Any, Final
 
 import boto3
@@ -26,6 +27,12 @@ from backends.pacing import PacedBody
 __all__ = ["connect"]
 
 _CONNECTIONS: Final = 16
+_SOCKET_OPTIONS: Final = [
+    # Or a body that fits into one packet waits until the server acknowledges the headers, some 40 ms later.
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+]
+"""The session has none by itself; those of the client's configuration count for the client's own session."""
 _OF_A_PROFILE: Final = frozenset(
     {
         "assume-role",
@@ -65,7 +72,6 @@ def connect(address: Address, secrets: Secrets, timing: Timing) -> Any:
             connect_timeout=timing.connect,
             read_timeout=timing.stall,
             max_pool_connections=_CONNECTIONS,
-            tcp_keepalive=True,
             # What is read is verified above; and not all services understand the newer checksums.
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
@@ -115,6 +121,7 @@ class _Sender:
             proxies=get_environ_proxies(endpoint),
             timeout=(timing.connect, timing.stall),
             max_pool_connections=_CONNECTIONS,
+            socket_options=_SOCKET_OPTIONS,
         )
 
     def send(self, request: AWSPreparedRequest, **_: object) -> AWSResponse:

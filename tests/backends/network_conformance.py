@@ -6,6 +6,9 @@ fixture `server` and the method `open`.
 
 from __future__ import annotations
 
+import os
+import socket
+import stat
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -49,6 +52,25 @@ def every_operation(store: Store) -> list[Callable[[], object]]:
         lambda: store.delete_many(["dir/object", "dir/other"]),
         lambda: store.list(""),
     ]
+
+
+def _connections(address: tuple[str, int]) -> Iterator[socket.socket]:
+    """This process's connections to an address, each as a socket of its own."""
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - numbers, not paths
+        try:
+            descriptor = os.dup(int(name))
+        except OSError:  # the one of the folder, which is closed again
+            continue
+        if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            continue
+        with socket.socket(fileno=descriptor) as connection:
+            try:
+                peer = connection.getpeername()
+            except OSError:
+                continue  # it listens, or has ended
+            if peer == address:
+                yield connection
 
 
 class NetworkConformance(ABC):
@@ -300,6 +322,16 @@ class HttpConformance(NetworkConformance):
     def test_a_missing_object_needs_a_root(self, store: Store) -> None:
         with pytest.raises(MissingError):
             store.get("missing", limit=1)
+
+    def test_a_small_body_does_not_wait_until_its_headers_are_acknowledged(
+        self, store: Store, server: Server
+    ) -> None:
+        store.put("small", b"body")
+        at_once = [
+            one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for one in _connections(server.address)
+        ]
+        assert at_once, "the connection is kept"
+        assert all(at_once)
 
     def test_a_slow_uplink_is_no_stall(self, server: Server) -> None:
         """What a server takes piece by piece must not count as hanging, however long the whole takes."""
