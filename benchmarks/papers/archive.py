@@ -38,6 +38,8 @@ from hybrisfs.volume.volume import Volume
 from tests.surroundings import Surroundings
 from tests.volume.device import ALONE, NAME, Device
 
+__all__ = ["PatientDevice", "stored"]
+
 _DISTANCES: Final = [Distance(name, 20.0, 50.0) for name in ("amber", "birch", "cedar", "dogwood", "elm")]
 _SIZES: Final = {"100 kB": 100_000, "1 MB": 1_000_000, "10 MB": 10_000_000, "100 MB": 100_000_000}
 _SMALL: Final = 4000  # bytes of a small file
@@ -50,15 +52,18 @@ _POND: Final = 1.7  # times as long from the archive as from a replica, at most 
 _PATIENCE: Final = 600.0
 
 
-class _Device(Device):
-    """One over clouds far away, that deletes at once what nobody needs."""
+class PatientDevice(Device):
+    """One over clouds far away, that deletes at once what nobody needs, and for which time may pass."""
 
-    def __init__(self, root: Path, clouds: Sequence[FarCloud]) -> None:
-        self.around = Surroundings(Environment(limits=Limits(GcLimits(first_look=1e9))))
+    def __init__(
+        self, root: Path, clouds: Sequence[FarCloud], f: int = 1, k: int = 1, limits: Sequence[object] = ()
+    ) -> None:
+        """*limits*: records that differ from those of the product."""
+        self.around = Surroundings(Environment(limits=Limits(GcLimits(first_look=1e9), *limits)))
         self.home = Home.below(root / "home")
         self.home.credentials.parent.mkdir(parents=True)
         CredentialStore(self.home.credentials).add_all({one.url: one.secrets for one in clouds})
-        create_volume(self.home, NAME, [one.url for one in clouds], 1, 1)
+        create_volume(self.home, NAME, [one.url for one in clouds], f, k)
         config = VolumeConfig.load(self.home, NAME)
         replace(config, links=ALONE, discard_hours=0).save(self.home)
         self.volume = Volume.open(self.home, NAME, self.around.environment)
@@ -71,19 +76,23 @@ class _Device(Device):
 
     def archive(self) -> None:
         """Let everything rest for a month, and archive it."""
-        self.collect()
-        self.around.ahead_ns += _MONTH_NS
+        self.rest()
         self.collect()
         self.sync()
         self.collect()
 
+    def rest(self) -> None:
+        """Let a month pass, so that the next collection archives what is here."""
+        self.collect()
+        self.around.ahead_ns += _MONTH_NS
 
-def _stored(clouds: Path) -> int:
+
+def stored(clouds: Path) -> int:
     """Bytes of packs on all clouds together."""
     return sum(path.stat().st_size for path in clouds.rglob("packs/*/*") if path.is_file())
 
 
-def _read(device: _Device, name: str) -> float:
+def _read(device: PatientDevice, name: str) -> float:
     """Seconds to read a file from the clouds: the cache is dropped first."""
     device.volume.drop_cache()
     begun = time.monotonic()
@@ -103,8 +112,8 @@ def _bill(prices: Mapping[str, Prices]) -> tuple[float, float, float]:
 
 
 @contextmanager
-def _open(root: Path, wan: Wan) -> Iterator[_Device]:
-    device = _Device(root, wan.clouds)
+def _open(root: Path, wan: Wan) -> Iterator[PatientDevice]:
+    device = PatientDevice(root, wan.clouds)
     try:
         yield device
     finally:
@@ -120,7 +129,7 @@ def run(root: Path, rounds: int, console: Console) -> Page:
             device.write(name, os.urandom(size))
             device.sync()
         large = sum(_SIZES.values())
-        before = _stored(root / "clouds")
+        before = stored(root / "clouds")
         for seconds in (hot, cold):
             if seconds is cold:
                 device.volume.agreed.archive("30d", "4+1")
@@ -129,18 +138,17 @@ def run(root: Path, rounds: int, console: Console) -> Page:
                 for name in _SIZES:
                     seconds[name].append(_read(device, name))
                 console.print(f"[dim]round {number + 1} of {rounds}[/]")
-        after = _stored(root / "clouds")
+        after = stored(root / "clouds")
         for number in range(_SMALL_FILES):
             device.write(f"small {number}", os.urandom(_SMALL))
         device.sync()
-        small_hot = _stored(root / "clouds") - after
+        small_hot = stored(root / "clouds") - after
         device.archive()
-        small_cold = _stored(root / "clouds") - after
+        small_cold = stored(root / "clouds") - after
         console.print("[dim]archiving through 10 Mbit/s[/]")
         device.write("moved", os.urandom(_MOVED))
         device.sync()
-        device.collect()
-        device.around.ahead_ns += _MONTH_NS
+        device.rest()
         device.volume.transfers.limit(str(round(_UPLINK / 1024)) + "K", None, None)
         begun = time.monotonic()
         device.collect()

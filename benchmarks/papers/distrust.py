@@ -33,8 +33,10 @@ from sync.update import SignedUpdate, decode_writes, encode_writes
 from tests.sync.support import KEYS
 from tests.sync.support import Device as LogDevice
 
+__all__ = ["LEVELS", "Pair"]
+
 _SIZES: Final = {"3 B": 3, "10 kB": 10_000, "1 MB": 1_000_000}
-_LEVELS: Final = ("baseline", "hash", "signature", "store", "Depot")
+LEVELS: Final = ("baseline", "hash", "signature", "store", "Depot")
 _COUNTS: Final = {"3 B": 200, "10 kB": 200, "1 MB": 20}
 _KEY_SIZE: Final = 32
 _CONTEXT: Final = "hybrisfs.benchmarks 2026-11 value"
@@ -78,17 +80,18 @@ class Costs:
     kept: float = 0.0
 
 
-class _Pair:
+class Pair:
     """A writer and a receiver at one level, with a database each."""
 
     def __init__(self, level: str, root: Path) -> None:
         root.mkdir(parents=True)
-        self._level = _LEVELS.index(level)
+        self._level = LEVELS.index(level)
         self._mine, self._theirs = _Database(root / "writer"), _Database(root / "receiver")
         self._writer, self._receiver = LogDevice(KEYS[0]), LogDevice(KEYS[1])
         self.empty = self._mine.size()
 
     def put(self, key: bytes, value: bytes) -> bytes | SignedUpdate:
+        """Make what is sent, and keep it as far as the level has that. *key*: one that is new."""
         if self._level == 4:
             update = self._writer.write((key, value))
             self._mine.put(key, update.data)
@@ -145,8 +148,8 @@ def measure(root: Path) -> dict[str, dict[str, Costs]]:
     """Costs by size and level."""
     found = {}
     for label, size in _SIZES.items():
-        pairs = {level: _Pair(level, root / label / level) for level in _LEVELS}
-        costs = {level: Costs() for level in _LEVELS}
+        pairs = {level: Pair(level, root / label / level) for level in LEVELS}
+        costs = {level: Costs() for level in LEVELS}
         for _ in range(_COUNTS[label]):
             key, value = os.urandom(_KEY_SIZE), os.urandom(size)
             for level, pair in pairs.items():
@@ -279,13 +282,13 @@ def _page(costs: dict[str, dict[str, Costs]], parts: dict[str, list[float]]) -> 
 
 
 def _plot(folder: Path, costs: dict[str, dict[str, Costs]]) -> list[Path]:
-    x = list(map(float, range(len(_LEVELS))))
+    x = list(map(float, range(len(LEVELS))))
     panels = {}
     for label, by_level in costs.items():
         paper = points("depot", f"Fig. 7, {label}: bytes per put, client CPU ms per put")
-        panels[f"CPU of a put of {label}, ms: {', '.join(_LEVELS)}"] = [
-            Curve("ours, put", x, [1000 * statistics.fmean(by_level[one].put_cpu) for one in _LEVELS]),
-            Curve("paper, put", x, [paper[one][1] for one in _LEVELS]),
+        panels[f"CPU of a put of {label}, ms: {', '.join(LEVELS)}"] = [
+            Curve("ours, put", x, [1000 * statistics.fmean(by_level[one].put_cpu) for one in LEVELS]),
+            Curve("paper, put", x, [paper[one][1] for one in LEVELS]),
         ]
     return plot_curves(folder, "distrust", panels)
 

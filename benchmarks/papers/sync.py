@@ -33,6 +33,8 @@ from hybrisfs.home import Home
 from tests.system.device import Device
 from tests.system.pairing import pair
 
+__all__ = ["GIVE_UP", "Kind", "Pair", "far_devices", "until_there"]
+
 _DISTANCES: Final = (
     Distance("amber", 20, 200),
     Distance("birch", 35, 150),
@@ -45,12 +47,13 @@ _WORK: Final = {
     "10 x 100 kB": (10, 100_000),
     "10 x 1 MB": (10, 1_000_000),
 }
-_GIVE_UP: Final = 120.0  # seconds
+GIVE_UP: Final = 120.0
+"""Seconds for which is waited until something is where it has to be."""
 _LOOK_EVERY: Final = 0.005
 _ALONE: Final = "one cloud alone"
 
 
-class _Kind(NamedTuple):
+class Kind(NamedTuple):
     """How a volume disperses: over so many clouds, with f and k."""
 
     clouds: int
@@ -58,13 +61,13 @@ class _Kind(NamedTuple):
     k: int
 
 
-_KINDS: Final = {_ALONE: _Kind(1, 0, 1), "f=1, k=1": _Kind(3, 1, 1), "f=1, k=2": _Kind(4, 1, 2)}
+_KINDS: Final = {_ALONE: Kind(1, 0, 1), "f=1, k=1": Kind(3, 1, 1), "f=1, k=2": Kind(4, 1, 2)}
 
 Samples = dict[str, dict[str, list[float]]]
 """Phase and work, as in "up, 1 x 1 MB" -> system -> seconds."""
 
 
-class _Pair(NamedTuple):
+class Pair(NamedTuple):
     """Two devices of a volume."""
 
     one: Device
@@ -74,9 +77,11 @@ class _Pair(NamedTuple):
 
 
 @contextmanager
-def _devices(root: Path, kind: _Kind) -> Iterator[_Pair]:
+def far_devices(root: Path, distances: Sequence[Distance], kind: Kind) -> Iterator[Pair]:
+    """A volume on two devices, mounted, that hear of each other through the clouds alone: the first of these,
+    whose servers keep their files below *root*/clouds."""
     with ExitStack() as stack:
-        wan = stack.enter_context(far_clouds(root / "clouds", _DISTANCES[: kind.clouds]))
+        wan = stack.enter_context(far_clouds(root / "clouds", distances[: kind.clouds]))
         for name in ("one", "other"):
             (root / name).mkdir(parents=True)
         one, other = (stack.enter_context(Device(root / name)) for name in ("one", "other"))
@@ -90,26 +95,27 @@ def _devices(root: Path, kind: _Kind) -> Iterator[_Pair]:
             device.mount()
         one.sync()
         client = stack.enter_context(Client.connect(Home.below(one.home), start=False))
-        yield _Pair(one, other, client)
+        yield Pair(one, other, client)
 
 
-def _until_there(folder: Path, names: Sequence[str], begun: float) -> None:
+def until_there(folder: Path, names: Sequence[str], begun: float) -> None:
+    """Wait until a folder shows all these names. Raises SystemExit when that takes too long."""
     while not all((folder / name).exists() for name in names):
-        if time.monotonic() - begun > _GIVE_UP:
-            raise SystemExit(f"it did not arrive within {_GIVE_UP:.0f} s")
+        if time.monotonic() - begun > GIVE_UP:
+            raise SystemExit(f"it did not arrive within {GIVE_UP:.0f} s")
         time.sleep(_LOOK_EVERY)
 
 
-def _measure(devices: _Pair, label: str, count: int, size: int) -> dict[str, float]:
+def _measure(devices: Pair, label: str, count: int, size: int) -> dict[str, float]:
     """Seconds of each phase."""
     folder = f"{label} {count} {size}"
     contents = {f"{folder} {number}": os.urandom(size) for number in range(count)}
     begun = time.monotonic()
     for name, content in contents.items():
         (devices.one.mountpoint / name).write_bytes(content)
-    devices.client.call(SyncRequest(devices.one.volume, wait=True, timeout=_GIVE_UP))
+    devices.client.call(SyncRequest(devices.one.volume, wait=True, timeout=GIVE_UP))
     up = time.monotonic()
-    _until_there(devices.other.mountpoint, [*contents], begun)
+    until_there(devices.other.mountpoint, [*contents], begun)
     seen = time.monotonic()
     for name, content in contents.items():
         if (devices.other.mountpoint / name).read_bytes() != content:
@@ -122,7 +128,7 @@ def measure(root: Path, rounds: int, console: Console) -> Samples:
     samples: Samples = {}
     with ExitStack() as stack:
         running = {
-            name: stack.enter_context(_devices(root / str(number), kind))
+            name: stack.enter_context(far_devices(root / str(number), _DISTANCES, kind))
             for number, (name, kind) in enumerate(_KINDS.items())
         }
         if any(device.get("linked") for one in running.values() for device in one.one.status()["devices"]):

@@ -20,7 +20,7 @@ from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.content import Missing
 from hybrisfs.tree.inodes import Inode
 from sync import DeviceKey, Write
-from tests.tree.rig import OWNER, VOLUME, FakeClouds, Rig
+from tests.tree.rig import OWNER, SMALL_SEGMENT, VOLUME, FakeClouds, Rig
 from tests.tree.unlocked import unlocked
 
 __all__ = ["LARGEST", "NAMES", "Device", "Entry", "Fleet", "NotHereError", "member_of"]
@@ -64,6 +64,7 @@ class Device:
         plaintexts: dict[bytes, bytes],
         environment: Environment = SYSTEM,
         volume: bytes = VOLUME,
+        segment_size: int = SMALL_SEGMENT,
     ) -> None:
         self.key = _key(number)
         self.name = NAMES[number]
@@ -73,6 +74,7 @@ class Device:
             device=self.key,
             environment=environment,
             volume=volume,
+            segment_size=segment_size,
         )
         self.holds_uploads = False
         """Whether chunks wait here, while updates reach those who are linked."""
@@ -225,7 +227,7 @@ class Device:
 
 class Fleet:
     """Devices that know each other, and *guests* that are driven by others; `clouds` holds their packs.
-    *environment*: of each device, by its number."""
+    *environment*: of each device, by its number. *segment_size*: bytes of a segment of their journals."""
 
     def __init__(
         self,
@@ -233,11 +235,13 @@ class Fleet:
         guests: Sequence[Member] = (),
         environment: Callable[[int], Environment] = lambda _: SYSTEM,
         volume: bytes = VOLUME,
+        segment_size: int = SMALL_SEGMENT,
     ) -> None:
         self.clouds = FakeClouds()
         plaintexts: dict[bytes, bytes] = {}
         self.devices = [
-            Device(number, self.clouds, plaintexts, environment(number), volume) for number in range(count)
+            Device(number, self.clouds, plaintexts, environment(number), volume, segment_size)
+            for number in range(count)
         ]
         for device in self.devices:
             with device.rig.fs.state.transaction():

@@ -56,6 +56,7 @@ __all__ = [
     "SEALER",
     "SEGMENT_KEYS",
     "SMALL_BLOCKS",
+    "SMALL_SEGMENT",
     "TABLES",
     "VOLUME",
     "AskDevices",
@@ -74,6 +75,8 @@ TABLES: Final = TableSealer(OneKey(b"t" * 32))
 _SECRETS: Final = SharedKeys(b"i" * 32, (EpochKeys(FIRST_EPOCH, 0, b"d" * 32, b"m" * 32),))
 SEGMENT_KEYS: Final = OneKey(_SECRETS.epochs[0].segments)
 _BUDGET: Final = 64 << 20
+SMALL_SEGMENT: Final = 64 << 10
+"""Bytes of a segment of the journal, of which tests have many with little data."""
 
 
 def small_chunks(size: int = 4096) -> ChunkLimits:
@@ -284,7 +287,7 @@ class Rig:
         clouds: FakeClouds | None = None,
         *,
         budget: int = _BUDGET,
-        segment_size: int = 64 << 10,
+        segment_size: int = SMALL_SEGMENT,
         environment: Environment = SYSTEM,
         around: Surroundings | None = None,
         plaintexts: dict[bytes, bytes] | None = None,
