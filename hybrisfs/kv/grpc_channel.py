@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import ssl
 import threading
@@ -135,12 +136,18 @@ class Stream:
 
 
 class _Connection:
-    """A socket, and the calls on it."""
+    """A socket, and the calls on it.
+
+    The socket does not block: then each thing that is asked of it is one system call. A socket with a time
+    limit takes two, and each of them gives Python's lock to another thread.
+    """
 
     def __init__(self, connected: socket.socket, calls: Calls, environment: Environment) -> None:
+        connected.setblocking(False)
         self._socket = connected
         self._calls = calls
         self._monotonic = environment.monotonic
+        self._poll = select.poll()
 
     @property
     def is_usable(self) -> bool:
@@ -149,7 +156,6 @@ class _Connection:
 
     def is_alive(self) -> bool:
         """Whether the server has not closed it, as far as that has come here."""
-        self._socket.settimeout(0)
         try:
             while True:
                 self._calls.receive(self._socket.recv(_PORTION))
@@ -162,9 +168,9 @@ class _Connection:
         """The one message that answers a call. Raises RefusedCallError, BrokenCallError and OSError."""
         self._calls.begin(path, message, metadata)
         while not self._calls.is_over:
-            self._turn(deadline - self._monotonic())
+            self._turn(deadline)
         if rest := self._calls.to_send():
-            self._socket.sendall(rest)  # what it needs to know for the next call
+            self._send(rest, deadline)  # what it needs to know for the next call
         self._calls.check()
         found = self._calls.messages()
         if len(found) != 1:
@@ -174,13 +180,12 @@ class _Connection:
     def begin(self, path: str, message: bytes, metadata: Metadata) -> None:
         """Begin a call, of which more messages may be sent. Raises BrokenCallError and OSError."""
         self._calls.begin(path, message, metadata, ends=False)
-        self._socket.settimeout(_CONNECT_SECONDS)
-        self._socket.sendall(self._calls.to_send())
+        self._send(self._calls.to_send(), self._monotonic() + _CONNECT_SECONDS)
 
     def messages(self, silence: float) -> Iterator[bytes]:
         """The messages that answer it. Raises RefusedCallError, BrokenCallError and OSError."""
         while not self._calls.is_over:
-            self._turn(silence)
+            self._turn(self._monotonic() + silence)
             yield from self._calls.messages()
         self._calls.check()
 
@@ -194,11 +199,38 @@ class _Connection:
         """Idempotent."""
         self._socket.close()
 
-    def _turn(self, seconds: float) -> None:
+    def _turn(self, deadline: float) -> None:
         """Send what there is, and take in what comes."""
-        if seconds <= 0:
-            raise TimeoutError("timed out")
-        self._socket.settimeout(seconds)
         if data := self._calls.to_send():
-            self._socket.sendall(data)
-        self._calls.receive(self._socket.recv(_PORTION))
+            self._send(data, deadline)
+        self._calls.receive(self._receive(deadline))
+
+    def _send(self, data: bytes, deadline: float) -> None:
+        rest = memoryview(data)
+        while rest:
+            try:
+                rest = rest[self._socket.send(rest) :]
+            except (BlockingIOError, ssl.SSLWantWriteError):
+                self._wait(select.POLLOUT, deadline)
+            except ssl.SSLWantReadError:
+                self._wait(select.POLLIN, deadline)
+
+    def _receive(self, deadline: float) -> bytes:
+        awaited = select.POLLIN
+        while True:
+            # TLS may have taken in more than it has given out.
+            if not isinstance(self._socket, ssl.SSLSocket) or not self._socket.pending():
+                self._wait(awaited, deadline)
+            try:
+                return self._socket.recv(_PORTION)
+            except (BlockingIOError, ssl.SSLWantReadError):
+                awaited = select.POLLIN
+            except ssl.SSLWantWriteError:
+                awaited = select.POLLOUT
+
+    def _wait(self, events: int, deadline: float) -> None:
+        """Until the socket can be written, or read. Raises TimeoutError."""
+        self._poll.register(self._socket, events)
+        left = deadline - self._monotonic()
+        if left <= 0 or not self._poll.poll(1000 * left):
+            raise TimeoutError("timed out")

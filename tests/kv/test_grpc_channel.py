@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from h2.settings import SettingCodes
 
 from hybrisfs.environment import SYSTEM
 from hybrisfs.kv.grpc_calls import BrokenCallError, RefusedCallError
@@ -120,6 +121,21 @@ def test_nobody_waits_longer_than_he_says(channel: Channel) -> None:
         pytest.raises(TimeoutError),
     ):
         channel.call(host, PATH, b"asked", [], 0.1)
+
+
+def test_nobody_waits_longer_for_a_server_that_takes_nothing_in(channel: Channel) -> None:
+    ended = threading.Event()
+
+    def serve(connection: socket.socket, end: ServerEnd) -> None:
+        end.http.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 1 << 30})
+        end.http.increment_flow_control_window(1 << 30)
+        connection.sendall(end.http.data_to_send())
+        assert ended.wait(PATIENCE)
+
+    with listening(serve) as host:
+        with pytest.raises(TimeoutError):
+            channel.call(host, PATH, bytes(64 << 20), [], 0.5)
+        ended.set()
 
 
 def test_a_server_that_hangs_up_has_not_answered(channel: Channel) -> None:
