@@ -91,7 +91,8 @@ def change_request(root: bytes, change: Put | Remove, lease: int = 0) -> bytes:
     if isinstance(change, Remove):
         end = b"" if change.end is None else _field(2, root + change.end)
         return _field(3, _field(1, root + change.first) + end)
-    return _field(2, _field(1, root + change.key) + _field(2, change.value) + _number(3, lease))
+    key, value = root + change.key, change.value
+    return _field(2, b"\x0a%b%b\x12%b%b%b" % (_size(key), key, _size(value), value, _number(3, lease)))
 
 
 def transaction(
@@ -107,8 +108,8 @@ def transaction(
 def _compare(key: bytes, revision: int | None) -> bytes:
     """Compare: the revision of the last change (2) is equal to the one given, or greater (1) than 0."""
     if revision is None:
-        return b"\x08\x01\x10\x02" + _field(3, key)
-    return b"\x10\x02" + _field(3, key) + _number(6, revision)
+        return b"\x08\x01\x10\x02\x1a%b%b" % (_size(key), key)
+    return b"\x10\x02\x1a%b%b%b" % (_size(key), key, _number(6, revision))
 
 
 def lease_request(number: int) -> bytes:
@@ -132,17 +133,22 @@ class Transacted(NamedTuple):
     succeeded: bool
     revision: int
     """Of the whole store."""
-    responses: Sequence[bytes]
+    responses: bytes
+    """The rest of the answer, from the first response on. There is one for each key that was put, of no use
+    to anybody."""
 
     @staticmethod
     def decode(answer: bytes) -> Transacted:
         """TxnResponse. Raises DecodeError."""
-        message = _Message(answer)
-        return Transacted(bool(message.number(2)), message.revision(), message.each(3))
+        message = _Message(answer, until=3)
+        return Transacted(bool(message.number(2)), message.revision(), message.rest)
 
     def found(self, root: bytes) -> list[Found]:
         """What its ranges have found. Raises DecodeError."""
-        ranges = [one for response in self.responses for one in _Message(response).each(1)]
+        rest = _Message(self.responses)
+        if rest.number(2) or rest.each(1):
+            raise DecodeError("responses before what became of the transaction")
+        ranges = [one for response in rest.each(3) for one in _Message(response).each(1)]
         return [decode_found(one, root) for one in ranges]
 
 
@@ -193,16 +199,21 @@ class Watched(NamedTuple):
 class _Message:
     """The fields of a message by their numbers. Methods raise DecodeError when one is of another kind."""
 
-    __slots__ = ("_numbers", "_parts")
+    __slots__ = ("_numbers", "_parts", "rest")
 
-    def __init__(self, data: bytes) -> None:
-        """Raises DecodeError."""
+    def __init__(self, data: bytes, *, until: int | None = None) -> None:
+        """*until*: the field with which the `rest` begins, which is not looked at. Raises DecodeError."""
         self._numbers: dict[int, int] = {}
         self._parts: dict[int, list[bytes]] = {}
+        self.rest = b""
         reader = Reader(data)
         while reader.remaining:
+            position = reader.position
             tag = reader.varint(_MOST_TAG)
             field, kind = tag >> 3, tag & 7
+            if field == until:
+                self.rest = data[position:]
+                return
             if kind == _VARINT:
                 self._numbers[field] = reader.varint()
             elif kind == _BYTES:
@@ -244,13 +255,20 @@ def _varint(number: int) -> bytes:
     return bytes(out)
 
 
-_SMALL: Final = [_varint(number) for number in range(1 << 11)]
+_MOST_SMALL: Final = 1 << 11
+_SMALL: Final = [_varint(number) for number in range(_MOST_SMALL)]
+
+
+def _size(value: bytes) -> bytes:
+    """How many bytes these are."""
+    size = len(value)
+    return _SMALL[size] if size < _MOST_SMALL else _varint(size)
 
 
 def _field(field: int, value: bytes) -> bytes:
     """Bytes, or a message."""
     size = len(value)
-    return _SMALL[field << 3 | _BYTES] + (_SMALL[size] if size < len(_SMALL) else _varint(size)) + value
+    return _SMALL[field << 3 | _BYTES] + (_SMALL[size] if size < _MOST_SMALL else _varint(size)) + value
 
 
 def _number(field: int, value: int) -> bytes:

@@ -14,7 +14,7 @@ import urllib3
 
 from hybrisfs.environment import SYSTEM, Environment, Limits
 from hybrisfs.kv.etcd_client import EtcdClient
-from hybrisfs.kv.etcd_requests import TRANSACTION, Found, Range
+from hybrisfs.kv.etcd_requests import TRANSACTION, Found, Range, Transacted
 from hybrisfs.kv.metadata import Change
 from hybrisfs.kv.record import KeyMetadata
 from hybrisfs.kv.rmds import DeviceMetadata
@@ -22,6 +22,7 @@ from hybrisfs.kv.service import Compare, KeyValue, OutcomeUnknownError, Put, Ser
 from hybrisfs.kv.service_metadata import ServiceMetadata
 from hybrisfs.kv.service_url import NO_ACCESS, ServiceUrl
 from hybrisfs.kv.shared import ServiceLimits, connect
+from sync.codec import DecodeError
 from tests.backends.servers import FixedCredentials
 from tests.kv.etcd_servers import etcd_cluster
 from tests.kv.rig import new_database
@@ -107,7 +108,15 @@ class Curt(EtcdClient):
 
     def _ask(self, path: str, asked: bytes, decode: Callable[[bytes], Any], deadline: float) -> Any:
         answer = super()._ask(path, asked, decode, deadline)
-        return answer._replace(responses=[]) if path == TRANSACTION else answer
+        return answer._replace(responses=b"") if path == TRANSACTION else answer
+
+
+def test_what_became_of_a_transaction_comes_before_its_responses() -> None:
+    """Those of puts are not looked at, so nothing that counts may come after them."""
+    put = b"\x1a\x04\x12\x02\x0a\x00"
+    assert Transacted.decode(b"\x0a\x02\x18\x07" + b"\x10\x01" + put) == (True, 7, put)
+    with pytest.raises(DecodeError, match="before what became"):
+        Transacted.decode(b"\x0a\x02\x18\x07" + put + b"\x10\x01").found(b"")
 
 
 def test_an_answer_without_what_was_asked_for_is_an_error(tmp_path: Path) -> None:
