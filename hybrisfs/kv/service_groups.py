@@ -84,9 +84,9 @@ class Groups(Generic[A, R]):
         serve: Callable[[Sequence[Waiting[A, R]]], None],
         environment: Environment,
     ) -> None:
-        """*enough* fill a request. *choose* tells which of those that wait go together, the first of them
-        included. *serve* answers or refuses each; what it raises is the error of those that it did not come
-        to."""
+        """*enough* fill a request. *choose* tells which of those that wait go together, in order, the first
+        of them included. *serve* answers or refuses each; what it raises is the error of those that it did
+        not come to."""
         self._enough = enough
         self._choose = choose
         self._serve = serve
@@ -130,11 +130,7 @@ class Groups(Generic[A, R]):
             with self._lock:
                 self._begun = begun = self._monotonic()
                 if self._waiting:  # another one may have taken all with it
-                    chosen = {*self._choose([other.asked for other in self._waiting])}
-                    group = [other for number, other in enumerate(self._waiting) if number in chosen]
-                    self._waiting = [
-                        other for number, other in enumerate(self._waiting) if number not in chosen
-                    ]
+                    group, self._waiting = self._chosen(self._waiting)
             if group:
                 self._serve(group)
                 with self._lock:
@@ -148,6 +144,15 @@ class Groups(Generic[A, R]):
             raise
         finally:
             self._wake(group, one)
+
+    def _chosen(self, waiting: list[Waiting[A, R]]) -> tuple[list[Waiting[A, R]], list[Waiting[A, R]]]:
+        """Those that go together, and the others."""
+        numbers = self._choose([one.asked for one in waiting])
+        if numbers[-1] == len(numbers) - 1:  # as is usual
+            return waiting[: len(numbers)], waiting[len(numbers) :]
+        chosen = {*numbers}
+        group = [one for number, one in enumerate(waiting) if number in chosen]
+        return group, [one for number, one in enumerate(waiting) if number not in chosen]
 
     def _wake(self, group: Sequence[Waiting[A, R]], one: Waiting[A, R]) -> None:
         """All of a group were served, by this one, which leads no longer."""

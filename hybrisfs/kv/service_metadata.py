@@ -244,7 +244,7 @@ class ServiceMetadata:
     ) -> Sequence[KeyMetadata] | None:
         """The conditional update: see `MetadataStore.update`. Raises WriteLostError, too."""
         wanted = conditions or {}
-        places = list(dict.fromkeys([*(change.place for change in changes), *wanted]))
+        places = dict.fromkeys([change.place for change in changes] + [*wanted])
         with self._lock:
             known = {place: self._seen.get(place, _NOTHING) for place in places}
         is_current = False

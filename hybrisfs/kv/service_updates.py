@@ -18,7 +18,7 @@ it is not, and the block of this write is there, none has. If both are gone, nob
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -42,6 +42,7 @@ __all__ = ["Answer", "NewEntry", "ServiceUpdates"]
 
 _PAUSE: Final = 0.05
 _MOST_OPERATIONS: Final = 128  # comparisons, changes or looks of a transaction, by default of an etcd
+_OTHER_BYTES: Final = 200  # about: of a place, or an entry, besides what programs gave
 _MOST_BYTES: Final = 500_000  # of a group; an etcd takes 1.5 MiB as it is sent, a ZooKeeper 1 MiB
 
 
@@ -65,20 +66,28 @@ class Answer(NamedTuple):
 class _Update(Struct, frozen=True):
     """An update that is asked for."""
 
-    entries: Mapping[Place, bytes]
-    """The places that it puts or compares, and their keys."""
+    known: Mapping[Place, int]
+    """The revision that each place must have, see `Compare`."""
+    entries: Sequence[NewEntry]
     containers: Mapping[str, Container]
-    writes: Sequence[int]
     blocks: frozenset[bytes]
-    fences: Sequence[bytes]
+    """The keys of the blocks that the writes of the entries are in."""
+    changes: int
+    """How many keys it changes."""
+    size: int
+    """In bytes, about."""
+    deadline: float
+
+
+class _Request(Struct, frozen=True):
+    """A transaction for some updates."""
+
+    keys: Mapping[Place, bytes]
     compare: Mapping[bytes, int | None]
     """The revision that each key must have, see `Compare`."""
     then: Sequence[Put]
-    size: int
-    """In bytes."""
-    deadline: float
 
-    def holds(self, found: Mapping[bytes, KeyValue | None]) -> bool:
+    def is_met(self, found: Mapping[bytes, KeyValue | None]) -> bool:
         """Whether all comparisons are met by what was found."""
         return all(_is_met(revision, found[key]) for key, revision in self.compare.items())
 
@@ -107,40 +116,51 @@ class ServiceUpdates:
         Raises WriteLostError, NoSuchContainerError, ServiceError, and OutcomeUnknownError when there is no
         answer until the *deadline*, or that of another update that it goes with.
         """
-        return self._groups.do(self._prepared(known, entries, deadline))
+        containers = dict([self._containers.writable(number) for number in {place[0] for place in known}])
+        blocks = frozenset([self._writes.block_of(one.entry.objects) for one in entries])
+        changes, size = 2 * len(entries), 0
+        for place in known:
+            size += _OTHER_BYTES + 2 * len(place[1])
+        for _, entry, old in entries:
+            size += _OTHER_BYTES + 40 * len(entry.placement) + len(entry.attributes)
+            changes += old is not None and old.live
+        return self._groups.do(_Update(known, entries, containers, blocks, changes, size, deadline))
 
-    def _prepared(self, known: Mapping[Place, int], entries: Sequence[NewEntry], deadline: float) -> _Update:
-        containers = dict(self._containers.writable(number) for number in {place[0] for place in known})
-        writes = [one.entry.objects for one in entries]
-        blocks = frozenset(map(self._writes.block_of, writes))
-        fences = [self._writes.of(b"x", write) for write in writes]
-        keys = {place: self._containers.entry_key(place) for place in known}
-        compare: dict[bytes, int | None] = {keys[place]: revision for place, revision in known.items()}
-        compare |= {self._containers.key(name): one.revision for name, one in containers.items()}
-        compare |= dict.fromkeys(blocks) | dict.fromkeys(fences, 0)
-        then = []
-        for place, entry, old in entries:
-            then.append(Put(keys[place], entry.encode()))
-            then.append(Put(self._writes.of(b"u", entry.objects), b""))
-            if old is not None and old.live:
-                then.append(Put(self._writes.of(b"g", old.objects), b"%d" % old.names))
-        size = sum(map(len, compare)) + sum(len(one.key) + len(one.value) for one in then)
-        return _Update(keys, containers, writes, blocks, fences, compare, then, size, deadline)
+    def _request(self, updates: Iterable[_Update]) -> _Request:
+        """All of it is written by one thread, as what it needs is in the caches of its processor then."""
+        keys: dict[Place, bytes] = {}
+        compare: dict[bytes, int | None] = {}
+        then: list[Put] = []
+        for update in updates:
+            for place, revision in update.known.items():
+                keys[place] = key = self._containers.entry_key(place)
+                compare[key] = revision
+            for name, container in update.containers.items():
+                compare[self._containers.key(name)] = container.revision
+            for block in update.blocks:
+                compare[block] = None
+            for place, entry, old in update.entries:
+                mark, fence = self._writes.mark_and_fence(entry.objects)
+                compare[fence] = 0
+                then.append(Put(keys[place], entry.encode()))
+                then.append(Put(mark, b""))
+                if old is not None and old.live:
+                    then.append(Put(self._writes.of(b"g", old.objects), b"%d" % old.names))
+        return _Request(keys, compare, then)
 
     def _serve(self, group: Sequence[Waiting[_Update, Answer]]) -> None:
         """Answer all of a group. Raises OutcomeUnknownError, of all that have no answer yet."""
         updates = [one.asked for one in group]
-        compare = {key: revision for one in updates for key, revision in one.compare.items()}
-        then = [change for one in updates for change in one.then]
-        first = updates[0].writes[0]
+        request = self._request(updates)
+        first = updates[0].entries[0].entry.objects
         mark, block = self._writes.of(b"u", first), self._writes.block_of(first)
-        asked = [mark, *compare]  # the mark before the block: see `service_metadata`
+        asked = [mark, *request.compare]  # the mark before the block: see `service_metadata`
         try:
             outcome, was_unknown = self._until_answered(
-                [Compare(key, revision) for key, revision in compare.items()],
-                then,
+                [Compare(key, revision) for key, revision in request.compare.items()],
+                request.then,
                 asked,
-                max(one.deadline for one in updates),
+                max([one.deadline for one in updates]),
                 is_group=len(group) > 1,
             )
         except OutcomeUnknownError:
@@ -152,9 +172,9 @@ class ServiceUpdates:
             return
         found = dict(zip(asked, outcome.found, strict=False))
         if outcome.succeeded or found[mark] is not None:
-            for one in group:
-                self._writes.took_place(one.asked.writes)
-                one.answer(Answer(True, _revisions(one.asked, outcome), {}))
+            self._writes.took_place([new.entry.objects for one in updates for new in one.entries])
+            for waiting in group:
+                waiting.answer(Answer(True, _revisions(waiting.asked, request, outcome), {}))
         elif was_unknown and found[block] is None:
             # Those that have taken over the block have removed the mark, if there was one.
             self._writes.lost({block})
@@ -166,18 +186,21 @@ class ServiceUpdates:
         self, group: Sequence[Waiting[_Update, Answer]], found: Mapping[bytes, KeyValue | None]
     ) -> None:
         """Nothing of the group took place: answer those that it was for, and try the others again."""
-        unmet = [one for one in group if len(group) == 1 or not one.asked.holds(found)]
-        for one in unmet:
+        others = []
+        for one in group:
+            alone = self._request([one.asked])
+            if len(group) > 1 and alone.is_met(found):
+                others.append(one)
+                continue
             self._forget_changed(one.asked, found)
             lost = {key for key in one.asked.blocks if found[key] is None}
             self._writes.lost(lost)
-            if lost or any(found[key] is not None for key in one.asked.fences):
+            fences = [self._writes.of(b"x", new.entry.objects) for new in one.asked.entries]
+            if lost or any(found[key] is not None for key in fences):
                 one.refuse(WriteLostError())
             else:
-                instead = {place: found[key] for place, key in one.asked.entries.items()}
-                one.answer(Answer(False, {}, instead))
-        others = [one for one in group if not one.is_answered]
-        if not unmet:
+                one.answer(Answer(False, {}, {place: found[key] for place, key in alone.keys.items()}))
+        if len(others) == len(group):
             self._divide(others)
         elif others:
             self._serve(others)
@@ -230,25 +253,25 @@ def _together(updates: Sequence[_Update]) -> list[int]:
     """Which updates go in one transaction: the first, and those that fit beside it."""
     chosen: list[int] = []
     places: set[Place] = set()
-    compare: dict[bytes, int | None] = {}
-    changes = size = 0
+    containers: Mapping[str, Container] = {}
+    blocks: frozenset[bytes] = frozenset()
+    writes = changes = size = 0
     for number, one in enumerate(updates):
-        shared = one.compare.keys() & compare.keys()
-        keys = len(compare) + len(one.compare) - len(shared)
+        others, all_blocks = {**containers, **one.containers}, blocks | one.blocks
+        compared = len(places) + len(one.known) + len(others) + len(all_blocks) + writes + len(one.entries)
         fits = (
-            places.isdisjoint(one.entries)
-            and all(compare[key] == one.compare[key] for key in shared)
-            and max(keys + 1, changes + len(one.then)) <= _MOST_OPERATIONS
+            places.isdisjoint(one.known)
+            and others == {**one.containers, **containers}  # they know the same of those that they share
+            and max(compared + 1, changes + one.changes) <= _MOST_OPERATIONS
             and size + one.size <= _MOST_BYTES
         )
         if not fits and chosen:
             continue
         chosen.append(number)
-        places.update(one.entries)
-        compare.update(one.compare)
-        changes += len(one.then)
-        size += one.size
-        if max(len(compare) + 1, changes) + 2 > _MOST_OPERATIONS:  # each has two keys of its own at least
+        places.update(one.known)
+        containers, blocks = others, all_blocks
+        writes, changes, size = writes + len(one.entries), changes + one.changes, size + one.size
+        if max(compared + 1, changes) + 2 > _MOST_OPERATIONS:  # each has two keys of its own at least
             break
     return chosen
 
@@ -259,9 +282,9 @@ def _is_met(revision: int | None, found: KeyValue | None) -> bool:
     return (0 if found is None else found.revision) == revision
 
 
-def _revisions(update: _Update, outcome: Outcome) -> dict[Place, int]:
-    revisions = outcome.revisions
-    return {place: revisions[key] for place, key in update.entries.items() if key in revisions}
+def _revisions(update: _Update, request: _Request, outcome: Outcome) -> dict[Place, int]:
+    keys = [(new.place, request.keys[new.place]) for new in update.entries]
+    return {place: outcome.revisions[key] for place, key in keys if key in outcome.revisions}
 
 
 def _unknown(why: str) -> OutcomeUnknownError:

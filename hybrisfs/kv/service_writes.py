@@ -299,6 +299,11 @@ class ServiceWrites:
         """The key of a write of this machine."""
         return b"%b/%b/%016x" % (kind, self._device, write)
 
+    def mark_and_fence(self, write: int) -> tuple[bytes, bytes]:
+        """The keys of a write of this machine: that it has taken place, and that it cannot any more."""
+        name = b"/%b/%016x" % (self._device, write)
+        return b"u" + name, b"x" + name
+
     def block_of(self, write: int) -> bytes:
         """The key of the block that a write of this machine is in."""
         return self.of(b"b", self._first_of(write))
