@@ -11,6 +11,10 @@ updates it was for: each of these gets its answer, as it would have got it alone
 comparison that was not met never is, so a group that comes late changes nothing, whatever becomes of its
 members.
 
+**One thread writes** the transaction for all. Each thread finds out itself what may keep it waiting, as the
+container. What it asks for is then written and encoded in one loop, not by each as it is woken, on another
+processor each time.
+
 **When there is no answer**, the same transaction is repeated until there is one; until then no member is in
 another. The mark of one write stands for all, as all have taken place or none. If it is there, all have. If
 it is not, and the block of this write is there, none has. If both are gone, nobody knows, of no member.
@@ -127,7 +131,7 @@ class ServiceUpdates:
         return self._groups.do(_Update(known, entries, containers, blocks, changes, size, deadline))
 
     def _request(self, updates: Iterable[_Update]) -> _Request:
-        """All of it is written by one thread, as what it needs is in the caches of its processor then."""
+        """The transaction for these. No two of them share a place."""
         keys: dict[Place, bytes] = {}
         compare: dict[bytes, int | None] = {}
         then: list[Put] = []
