@@ -30,7 +30,9 @@ _RESULTS: Final = _DOCS.parent / "benchmarks" / "results"
 _PAPERS: Final = _DOCS.parent / "benchmarks" / "papers"
 _ORDER: Final = ("hybris", "depot", "powerstore", "pasis", "pond")
 _PAGE: Final = _DOCS / "evidence.md"
-PAGES: Final = tuple(_DOCS / name for name in ("performance.md", "scale.md"))
+PAGES: Final = tuple(
+    _DOCS / name for name in ("performance.md", "scale.md", "internals/key-value-metadata.md")
+)
 """Pages with tables of results."""
 _TABLE: Final = re.compile(r"(<!-- table (\w+)(?:: ([^>]*))? -->\n).*?(<!-- end -->)", re.DOTALL)
 _HEAD: Final = """# Evidence
