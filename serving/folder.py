@@ -67,8 +67,8 @@ class Writer(NamedTuple):
     """One of `hybrisfs.registers.served.PROTOCOLS`."""
     user: str
 
-    def sign(self, file: int) -> None:
-        """Note it in an open file or folder, where that can be."""
+    def sign(self, file: int | str) -> None:
+        """Note it in an open file or folder, or by a path, where that can be."""
         value = Via(self.protocol, time.time_ns(), self.user).encode()
         with contextlib.suppress(OSError):
             os.setxattr(file, VIA_XATTR, value)
@@ -192,8 +192,8 @@ class Folder:
                 raise _failure(errno.ENOENT)
             attributes.apply(f"/proc/self/fd/{found}")
 
-    def remove_file(self, path: Path) -> None:
-        """Remove a file, and nothing else."""
+    def remove_file(self, path: Path, writer: Writer | None = None) -> None:
+        """Remove a file, and nothing else. *writer*: who is named for it in the log."""
         with self._parent(path) as (folder, name):
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
             if not is_served(status):
@@ -201,17 +201,24 @@ class Folder:
             if stat.S_ISDIR(status.st_mode):
                 raise _failure(errno.EISDIR)
             os.unlink(name, dir_fd=folder)
+            _sign_removal(folder, writer)
 
-    def remove_empty_folder(self, path: Path) -> None:
-        """Remove a folder with nothing in it."""
+    def remove_empty_folder(self, path: Path, writer: Writer | None = None) -> None:
+        """Remove a folder with nothing in it. *writer*: who is named for it in the log."""
         with self._parent(path) as (folder, name):
             if not is_served(os.stat(name, dir_fd=folder, follow_symlinks=False)):
                 raise _failure(errno.ENOENT)
             os.rmdir(name, dir_fd=folder)
+            _sign_removal(folder, writer)
 
-    def rename(self, source: Path, target: Path) -> None:
-        """As rename(2): in one step, also in the place of a file or of an empty folder."""
-        with self._parent(source) as (folder, name), self._parent(target) as (into, new):
+    def rename(self, source: Path, target: Path, writer: Writer | None = None) -> None:
+        """As rename(2): in one step, also in the place of a file or of an empty folder. *writer*: who is
+        named for it in the log."""
+        with (
+            self._parent(source) as (folder, name),
+            self._parent(target) as (into, new),
+            _signed(folder, name, writer),
+        ):
             if not is_served(os.stat(name, dir_fd=folder, follow_symlinks=False)):
                 raise _failure(errno.ENOENT)
             with contextlib.suppress(FileNotFoundError):
@@ -219,30 +226,39 @@ class Folder:
                     raise _failure(errno.EACCES)
             os.rename(name, new, src_dir_fd=folder, dst_dir_fd=into)
 
-    def remove(self, path: Path) -> None:
-        """Remove a file, or a folder with all that is in it."""
+    def remove(self, path: Path, writer: Writer | None = None) -> None:
+        """Remove a file, or a folder with all that is in it. *writer*: who is named for it in the log."""
         with self._parent(path) as (folder, name):
             if not is_served(os.stat(name, dir_fd=folder, follow_symlinks=False)):
                 raise _failure(errno.ENOENT)
             _remove(folder, name)
+            _sign_removal(folder, writer)
 
-    def move(self, source: Path, target: Path, *, replace: bool) -> None:
-        """Give something another path; with *replace*, in the place of what has it."""
-        with self._parent(source) as (folder, name), self._parent(target) as (into, new):
+    def move(self, source: Path, target: Path, *, replace: bool, writer: Writer | None = None) -> None:
+        """Give something another path; with *replace*, in the place of what has it. *writer*: who is named
+        for it in the log."""
+        with (
+            self._parent(source) as (folder, name),
+            self._parent(target) as (into, new),
+            _signed(folder, name, writer),
+        ):
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
             if not is_served(status):
                 raise _failure(errno.ENOENT)
             _place(folder, name, status, into, new, replace=replace)
 
-    def copy(self, source: Path, target: Path, *, replace: bool, with_members: bool) -> None:
-        """Copy a file, or a folder, without what is in it unless *with_members*. Nobody sees half of it."""
+    def copy(
+        self, source: Path, target: Path, *, replace: bool, with_members: bool, writer: Writer | None = None
+    ) -> None:
+        """Copy a file, or a folder, without what is in it unless *with_members*. Nobody sees half of it.
+        *writer*: who is named for all of it in the log."""
         with self._parent(source) as (folder, name), self._parent(target) as (into, new):
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
             if not is_served(status):
                 raise _failure(errno.ENOENT)
             making = self._unfinished.begin((*self._root.names, *target[:-1]))
             try:
-                _copy(folder, name, into, making, with_members=with_members)
+                _copy(folder, name, into, making, with_members=with_members, writer=writer)
                 _place(into, making, status, into, new, replace=replace)
             except BaseException:
                 with contextlib.suppress(FileNotFoundError):
@@ -423,20 +439,39 @@ def _remove(folder: int, name: str) -> None:
     os.rmdir(name, dir_fd=folder)
 
 
-def _copy(folder: int, name: str, into: int, new: str, *, with_members: bool) -> None:
+@contextmanager
+def _signed(folder: int, name: str, writer: Writer | None) -> Iterator[None]:
+    """Sign what has the name now, once the block has given it another one. Raises OSError."""
+    with opened(open_beneath(folder, (name,), os.O_PATH)) as named:
+        yield
+        if writer is not None:
+            writer.sign(f"/proc/self/fd/{named}")
+
+
+def _sign_removal(folder: int, writer: Writer | None) -> None:
+    """What is removed keeps no attribute, so the folder gets it in which it was."""
+    if writer is not None:
+        writer.sign(f"/proc/self/fd/{folder}")
+
+
+def _copy(folder: int, name: str, into: int, new: str, *, with_members: bool, writer: Writer | None) -> None:
     with opened(open_beneath(folder, (name,), os.O_RDONLY)) as source:
         status = os.fstat(source)
         if stat.S_ISREG(status.st_mode):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             with opened(os.open(new, flags, 0o600, dir_fd=into)) as target:
                 _copy_bytes(source, target)
+                if writer is not None:
+                    writer.sign(target)
                 os.fchmod(target, status.st_mode & 0o777)
         elif stat.S_ISDIR(status.st_mode):
             os.mkdir(new, 0o700, dir_fd=into)
             with opened(open_beneath(into, (new,), os.O_RDONLY | os.O_DIRECTORY)) as target:
                 for member in _names(source) if with_members else ():
                     if is_served(os.stat(member, dir_fd=source, follow_symlinks=False)):
-                        _copy(source, member, target, member, with_members=True)
+                        _copy(source, member, target, member, with_members=True, writer=writer)
+                if writer is not None:
+                    writer.sign(target)
                 os.fchmod(target, status.st_mode & 0o777)
         else:
             return

@@ -23,12 +23,14 @@ from wsgidav.dav_error import (
     DAVError,
 )
 
+from serving.folder import Writer
+
 if TYPE_CHECKING:
     from wsgidav.request_server import RequestServer
 
     from serving.folder import Folder, Path
 
-__all__ = ["Environ", "Tree", "copy_or_move"]
+__all__ = ["Environ", "Tree", "copy_or_move", "writer_of"]
 
 Environ: TypeAlias = dict[str, Any]
 
@@ -67,17 +69,22 @@ def copy_or_move(
     if target is not None and overwrite == "F":
         raise DAVError(HTTP_PRECONDITION_FAILED)
     try:
+        replace, members, writer = overwrite == "T", depth == "infinity", writer_of(environ)
         if is_move:
-            from_folder.move(origin, where, replace=overwrite == "T")
+            from_folder.move(origin, where, replace=replace, writer=writer)
         else:
-            replace, members = overwrite == "T", depth == "infinity"
-            from_folder.copy(origin, where, replace=replace, with_members=members)
+            from_folder.copy(origin, where, replace=replace, with_members=members, writer=writer)
     except FileExistsError:
         raise DAVError(HTTP_PRECONDITION_FAILED) from None
     if is_move:
         source.remove_all_locks(recursive=True)
     status = HTTP_CREATED if target is None else HTTP_NO_CONTENT
     return util.send_status_response(environ, start_response, status)  # type: ignore[no-any-return]
+
+
+def writer_of(environ: Environ) -> Writer:
+    """Whom the log names for what a request changes."""
+    return Writer("webdav", environ["wsgidav.auth.user_name"])
 
 
 def _check_locks(

@@ -15,8 +15,8 @@ from wsgidav.dav_provider import DAVCollection, DAVNonCollection, DAVProvider
 from wsgidav.lock_man.lock_storage import LockStorageDict
 
 from serving.answers import status_of
-from serving.folder import Entry, Folder, Path, Upload, Writer
-from serving.moves import Environ, copy_or_move
+from serving.folder import Entry, Folder, Path, Upload
+from serving.moves import Environ, copy_or_move, writer_of
 
 __all__ = ["OPENED", "Locks", "Provider"]
 
@@ -32,10 +32,6 @@ _READS: Final = ("GET", "HEAD")
 def is_litter(name: str) -> bool:
     """Whether it is what macOS leaves beside everything: it is of use to the one Mac that has written it."""
     return name.startswith("._") or name == ".DS_Store"
-
-
-def _writer(environ: Environ) -> Writer:
-    return Writer("webdav", environ["wsgidav.auth.user_name"])
 
 
 class Locks(LockStorageDict):  # type: ignore[misc]
@@ -69,6 +65,7 @@ class _Place:
     provider: Provider
     path: str
     remove_all_locks: Callable[..., None]
+    _request: Environ
 
     def _open_place(self, folder: Folder, where: Path, status: os.stat_result) -> None:
         self._folder = folder
@@ -91,7 +88,7 @@ class _Place:
 
     def delete(self) -> None:
         try:
-            self._folder.remove(self._where)
+            self._folder.remove(self._where, writer_of(self._request))
         except OSError as error:  # WsgiDAV would call it an internal error
             raise DAVError(status_of(error) or HTTP_INTERNAL_ERROR) from error
         self.remove_all_locks(recursive=True)
@@ -139,7 +136,7 @@ class _File(_Place, DAVNonCollection):  # type: ignore[misc]
         return self._content
 
     def begin_write(self, *, content_type: str | None = None) -> Upload:
-        self._upload = self._folder.upload(self._where, _writer(self._request))
+        self._upload = self._folder.upload(self._where, writer_of(self._request))
         return self._upload
 
     def end_write(self, *, with_errors: bool) -> None:
@@ -187,7 +184,7 @@ class _Folder(_Place, DAVCollection):  # type: ignore[misc]
     def create_collection(self, name: str) -> None:
         if is_litter(name):
             raise DAVError(HTTP_FORBIDDEN)
-        self._folder.make_folder((*self._where, name), writer=_writer(self._request))
+        self._folder.make_folder((*self._where, name), writer=writer_of(self._request))
 
     def handle_delete(self) -> bool:
         """All at once. Raises DAVError when something within is locked by somebody else."""

@@ -171,20 +171,22 @@ class _Requests(asyncssh.SFTPServer):
         await self._change("mkdir", path, lambda: self._folder.make_folder(where, mode, self._visitor.writer))
 
     async def rmdir(self, path: bytes) -> None:
-        where = _names(path)
-        await self._change("rmdir", path, lambda: self._folder.remove_empty_folder(where))
+        where, writer = _names(path), self._visitor.writer
+        await self._change("rmdir", path, lambda: self._folder.remove_empty_folder(where, writer))
 
     async def remove(self, path: bytes) -> None:
-        where = _names(path)
-        await self._change("remove", path, lambda: self._folder.remove_file(where))
+        where, writer = _names(path), self._visitor.writer
+        await self._change("remove", path, lambda: self._folder.remove_file(where, writer))
 
     async def rename(self, oldpath: bytes, newpath: bytes) -> None:
-        source, target = _names(oldpath), _names(newpath)
-        await self._change("rename", oldpath, lambda: self._folder.move(source, target, replace=False))
+        source, target, writer = _names(oldpath), _names(newpath), self._visitor.writer
+        await self._change(
+            "rename", oldpath, lambda: self._folder.move(source, target, replace=False, writer=writer)
+        )
 
     async def posix_rename(self, oldpath: bytes, newpath: bytes) -> None:
-        source, target = _names(oldpath), _names(newpath)
-        await self._change("rename", oldpath, lambda: self._folder.rename(source, target))
+        source, target, writer = _names(oldpath), _names(newpath), self._visitor.writer
+        await self._change("rename", oldpath, lambda: self._folder.rename(source, target, writer))
 
     async def statvfs(self, path: bytes) -> os.statvfs_result:
         return await self._do("statvfs", path, self._folder.statistics)

@@ -4,6 +4,9 @@
 The value is `PROTOCOL TIME USER`: `webdav` or `sftp`, nanoseconds since the epoch, and the name of the user
 to whom the folder is served. It is one of the node's attributes, so it travels and is kept in versions. It is
 not listed, so no copying program carries it along. It is a word for people: any program can set it.
+
+What is removed keeps no attribute, so the folder gets it in which it was: `hybrisfs log` takes it for all
+that the same update removed from there.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from msgspec import Struct
 
@@ -26,6 +27,9 @@ from hybrisfs.versions.contents import size_of
 from hybrisfs.versions.tree import VersionRegisters
 
 __all__ = ["Account", "Change"]
+
+_MOST_FOLDERS: Final = 64
+"""How many folders above what was removed are looked at."""
 
 
 class Change(Struct, frozen=True):
@@ -61,8 +65,9 @@ class Account:
         return sorted(changes, key=lambda one: (one.moment, one.signed), reverse=True)
 
     def _of_node(self, stay: Stay) -> Iterator[tuple[Stamp, int, str]]:
-        yield from self._places(stay.node)
-        yield from self._attributes(stay.node)
+        places = list(self._places(stay.node))
+        yield from places
+        yield from self._attributes(stay.node, {stamp for stamp, _, _ in places})
         yield from self._labels(stay.node)
         key = content_key(stay.node)
         for one in _in_order(intervals_of(self._db, key)):
@@ -77,24 +82,55 @@ class Account:
                 continue
             verb = "removed" if place.removed else "named" if number else "made"
             yield one.stamp, one.since, f"{verb}: {self._shown(place.parent, place.name, one.since)}"
+            via = self._remover(place.parent, one.stamp) if place.removed else None
+            if via is not None:
+                yield one.stamp, one.since, via.words
+
+    def _remover(self, folder: bytes, stamp: Stamp) -> Via | None:
+        """Over which protocol something in a folder was removed by one update, as far as that is noted: in
+        the folder, or where that was removed by it, too, in the one above."""
+        for _ in range(_MOST_FOLDERS):
+            before: Via | None = None
+            for one in _in_order(intervals_of(self._db, attr_key(folder))):
+                standing = standing_attr([Value(one.stamp, one.value)])
+                via = None if standing is None else _via(standing[1])
+                if one.stamp == stamp and via is not None and via != before:
+                    return via
+                before = via
+            above = self._removed_by(folder, stamp)
+            if above is None:
+                return None
+            folder = above
+        return None
+
+    def _removed_by(self, node: bytes, stamp: Stamp) -> bytes | None:
+        """The folder from which an update removed a node; None where it did not."""
+        for values in intervals_with_prefix(self._db, PLACE.key(node)).values():
+            for one in values:
+                place = decode_place(Value(one.stamp, one.value)) if one.stamp == stamp else None
+                if place is not None and place.removed:
+                    return place.parent
+        return None
 
     def _shown(self, parent: bytes, name: bytes, moment: int) -> str:
         folder = "" if parent == ROOT_ID else self._catalog.path_then(parent, moment)
         return os.path.join(folder, os.fsdecode(name))  # noqa: PTH118 - names need not make a path here
 
-    def _attributes(self, node: bytes) -> Iterator[tuple[Stamp, int, str]]:
+    def _attributes(self, node: bytes, named: set[Stamp]) -> Iterator[tuple[Stamp, int, str]]:
+        """*named*: the updates that have given the node a place, or taken it."""
         key = attr_key(node)
         before: Attr | None = None
         for one in _in_order(intervals_of(self._db, key)):
             standing = standing_attr([Value(one.stamp, one.value)])
             if standing is None:
                 continue
-            if before is not None:
-                for what in _differences(before, standing[1]):
-                    yield one.stamp, one.since, what
+            changes = [] if before is None else list(_differences(before, standing[1]))
+            for what in changes:
+                yield one.stamp, one.since, what
             via = _via(standing[1])
             if via is not None and (before is None or via != _via(before)):
-                yield one.stamp, one.since, via.words
+                within = stat.S_ISDIR(standing[1].mode) and not changes and one.stamp not in named
+                yield one.stamp, one.since, f"something in it removed {via.words}" if within else via.words
             before = standing[1]
 
     def _labels(self, node: bytes) -> Iterator[tuple[Stamp, int, str]]:

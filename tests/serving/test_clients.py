@@ -101,6 +101,34 @@ def test_it_is_written_by_this_machine_and_has_versions(served: Served, tmp_path
     assert "over WebDAV, by phone" in served.device.run("log", str(served.at("made")))
 
 
+def test_the_log_names_who_renamed_copied_and_removed(served: Served) -> None:
+    for name in ("renamed", "copied", "removed", "removed-here"):
+        served.at(name).write_text(name)
+    (served.at("within") / "folder").mkdir(parents=True)
+    (served.at("within") / "folder" / "file").write_text("x")
+    served.device.sync()
+    served.at("removed-here").unlink()
+    served.device.sync()
+    for method in ("MOVE", "COPY"):
+        name = {"MOVE": "renamed", "COPY": "copied"}[method]
+        destination = f"{served.url}/{name}-then"
+        served.curl(f"/{name}", "--request", method, "--header", f"Destination: {destination}")
+    served.curl("/removed", "--request", "DELETE")
+    served.curl("/within/folder/", "--request", "DELETE")
+    served.device.sync()
+
+    def last(*names: str) -> str:
+        return served.device.run("log", str(served.at(*names))).splitlines()[0]
+
+    assert last("renamed-then").endswith("named: renamed-then; over WebDAV, by phone")
+    assert "over WebDAV, by phone" in last("copied-then")
+    assert last("removed").endswith("removed: removed; over WebDAV, by phone")
+    assert last("within", "folder").endswith("removed: within/folder; over WebDAV, by phone")
+    assert last("within", "folder", "file").endswith("removed: within/folder/file; over WebDAV, by phone")
+    assert last("within").endswith("  something in it removed over WebDAV, by phone")
+    assert last("removed-here").endswith("removed: removed-here")
+
+
 def test_rclone(served: Served, tmp_path: Path) -> None:
     hidden = subprocess.run(
         [tool("rclone"), "obscure", "-"], input=served.password, capture_output=True, text=True, check=True

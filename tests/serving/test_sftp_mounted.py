@@ -37,6 +37,18 @@ def test_it_waits_for_the_mount_and_ends_quietly_while_somebody_is_connected(tmp
         device.sync()
         assert "over SFTP, by phone" in device.run("log", str(device.mountpoint / "new"))
         assert "over SFTP" not in device.run("log", str(device.mountpoint / "file"))
+        done(rig, tmp_path, "mkdir empty")
+        device.sync()
+        done(rig, tmp_path, "rename file renamed", "rm new", "rmdir empty")
+        device.sync()
+        for name, words in (
+            ("renamed", "named: renamed"),
+            ("new", "removed: new"),
+            ("empty", "removed: empty"),
+        ):
+            last = device.run("log", str(device.mountpoint / name)).splitlines()[0]
+            assert last.endswith(f"{words}; over SFTP, by phone")
+        done(rig, tmp_path, "rename renamed file")
         [key] = tmp_path.rglob("ssh-host-key")
         assert key.stat().st_mode & 0o777 == 0o600
         client = subprocess.Popen(
