@@ -301,9 +301,10 @@ def _umount_ruin(home: Home, target: str) -> tuple[Path, bool]:
 
 def install_service() -> Message:
     """Have systemd run the daemon, as `hybrisfs.service_manager.status` then says. Raises `HybrisError`."""
-    from hybrisfs.service_manager import install
+    from hybrisfs.service_manager import install, require_manager
 
     home = Home.from_environment()
+    require_manager()  # else what is mounted would be unmounted for nothing
     home.prepare()
     with contextlib.suppress(NotRunningError):
         stop_daemon(home)

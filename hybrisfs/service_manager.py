@@ -15,7 +15,17 @@ from hybrisfs.errors import DaemonError, HybrisError
 from hybrisfs.home import Home, user_units
 from hybrisfs.wire import Message
 
-__all__ = ["SERVICE", "SOCKET", "install", "remove", "serves", "start", "status", "unit_texts"]
+__all__ = [
+    "SERVICE",
+    "SOCKET",
+    "install",
+    "remove",
+    "require_manager",
+    "serves",
+    "start",
+    "status",
+    "unit_texts",
+]
 
 _LINGER: Final = Path("/var/lib/systemd/linger")
 _PATIENCE: Final = 200.0  # seconds; longer than starting or stopping the service may take
@@ -36,7 +46,7 @@ def install(home: Home) -> Message:
 
     No daemon of this home may run. Raises `HybrisError`.
     """
-    _require_manager()
+    require_manager()
     texts = unit_texts(home)
     try:
         for name, text in texts.items():
@@ -54,7 +64,7 @@ def install(home: Home) -> Message:
 
 def remove() -> list[str]:
     """Stop and disable the service, and remove the units that `install` wrote; returns these."""
-    _require_manager()
+    require_manager()
     if installed_text(SERVICE) is None:
         raise HybrisError("the service is not installed")
     _systemctl("disable", "--now", SERVICE, SOCKET)
@@ -108,7 +118,8 @@ def _start() -> None:
         ) from error
 
 
-def _require_manager() -> None:
+def require_manager() -> None:
+    """Raises `HybrisError` when systemd does not answer for this user."""
     if not _manager_answers():
         raise HybrisError(
             "systemd does not answer for this user",

@@ -220,6 +220,23 @@ def test_the_service_manager_is_told_that_it_works_again_and_again(home: Home, t
         process.communicate(timeout=60)
 
 
+def test_where_there_is_no_service_manager_none_is_installed_and_the_daemon_goes_on(home: Home) -> None:
+    with Client.connect(home) as connection:
+        pid = pid_of(connection)
+    done = subprocess.run(
+        [sys.executable, "-m", "cli.main", "service", "install"],
+        cwd=REPOSITORY,
+        env={**home.environment(), "PATH": "/nowhere"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "systemd does not answer for this user" in done.stderr
+    with Client.connect(home, start=False) as connection:
+        assert pid_of(connection) == pid
+
+
 def test_a_socket_of_the_service_manager_is_served_and_left_to_it(home: Home) -> None:
     with bind_socket(home.socket) as listener, connect_socket(home.socket) as waiting:
         process = subprocess.Popen(
