@@ -86,7 +86,7 @@ def parse_address(url: str, *, options: frozenset[str], form: str) -> Address:
             "open",
             "",
             "there is a password in the URL, which is stored and shown in many places",
-            "leave it out, and put it into credentials.json or the system's keyring",
+            "leave it out: hybrisfs cloud login asks for it",
         )
     path = unquote(parts.path).strip("/")
     problem = _problem(url, parts.hostname, parts.fragment, path)

@@ -154,7 +154,7 @@ class AzureStore(BucketStore):
         account_key = self._secrets().get("account_key")
         if account_key is None:
             reason = "only the key of the storage account can sign links for others"
-            raise AuthError(self.url, "sign", "", reason, "put account_key into credentials.json")
+            raise AuthError(self.url, "sign", "", reason, "hybrisfs cloud login asks for account_key")
         token = generate_blob_sas(
             self._address.options["account"],
             self._bucket,
@@ -205,7 +205,7 @@ class AzureStore(BucketStore):
         if token is not None:
             return AzureSasCredential(token.removeprefix("?"))
         if self._address.option("endpoint") is not None:
-            advice = "put account_key or sas_token into credentials.json"
+            advice = "hybrisfs cloud login asks for account_key or sas_token"
             raise AuthError(self.url, "open", "", "there are no credentials for this endpoint", advice)
         from azure.identity import DefaultAzureCredential
 
@@ -233,7 +233,7 @@ class AzureStore(BucketStore):
         import azure.core.exceptions as sdk
 
         if isinstance(error, sdk.ClientAuthenticationError):
-            advice = "put account_key or sas_token into credentials.json, or run: az login"
+            advice = "hybrisfs cloud login asks for account_key or sas_token; or run: az login"
             reason = f"no usable credentials ({type(error).__name__})"
             return AuthError(self.url, operation, name, reason, advice)
         if isinstance(error, sdk.ServiceRequestError | sdk.ServiceResponseError):

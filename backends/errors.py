@@ -13,6 +13,7 @@ __all__ = [
     "StoreError",
     "ThrottledError",
     "TransientError",
+    "reason_of",
 ]
 
 
@@ -41,6 +42,14 @@ class StoreError(Exception):
         return f"{text} ({self.advice})" if self.advice else text
 
 
+def reason_of(error: BaseException) -> str:
+    """What an error says, of the operating system's without their number, which is for programs."""
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror and text.startswith("[Errno "):
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    return text
+
+
 class TransientError(StoreError):
     """The cloud cannot be reached or is in trouble; the same request may work later."""
 
@@ -65,7 +74,7 @@ class ThrottledError(TransientError):
 class AuthError(StoreError):
     """The cloud refuses us: wrong or expired credentials, or missing permissions."""
 
-    advice_default = "check the credentials and permissions of this cloud"
+    advice_default = "check its permissions, or give it other secrets: hybrisfs cloud login"
 
 
 class MissingError(StoreError):

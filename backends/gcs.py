@@ -134,7 +134,7 @@ class GcsStore(BucketStore):
         login = client._credentials
         if not isinstance(login, Signing):
             reason = "only the key of a service account can sign links for others"
-            raise AuthError(self.url, "sign", "", reason, "put service_account into credentials.json")
+            raise AuthError(self.url, "sign", "", reason, "hybrisfs cloud login asks for service_account")
         blob = client.bucket(self._bucket).blob(key)
         return str(
             blob.generate_signed_url(
@@ -228,7 +228,9 @@ class GcsStore(BucketStore):
         if isinstance(error, auth.TransportError):
             return connection_error(self.url, operation, name, error)
         if isinstance(error, auth.GoogleAuthError):
-            advice = "put service_account into credentials.json, or: gcloud auth application-default login"
+            advice = (
+                "hybrisfs cloud login asks for service_account; or run: gcloud auth application-default login"
+            )
             reason = f"no usable credentials: {error.args[0] if error.args else error}"
             return AuthError(self.url, operation, name, reason, advice)
         return None

@@ -16,6 +16,7 @@ from backends.errors import (
     StoreError,
     ThrottledError,
     TransientError,
+    reason_of,
 )
 
 __all__ = ["REDIRECTS", "HttpFailure", "RedirectedError", "connection_error", "http_error", "retry_after"]
@@ -132,7 +133,7 @@ def connection_error(url: str, operation: str, name: str, error: BaseException) 
             return PermanentError(
                 url, operation, name, reason, "check the host, and the clock of this machine"
             )
-    reasons = [str(one) for one in chain if type(one).__module__ in _PLAIN and str(one)]
+    reasons = [reason_of(one) for one in chain if type(one).__module__ in _PLAIN and str(one)]
     reason = reasons[-1] if reasons else f"no answer ({type(error).__name__})"
     return TransientError(url, operation, name, reason)
 

@@ -236,7 +236,7 @@ class S3Store(BucketStore):
         if isinstance(
             error, sdk.NoCredentialsError | sdk.PartialCredentialsError | sdk.CredentialRetrievalError
         ):
-            advice = "put them into credentials.json, or set up a profile of the AWS SDK"
+            advice = "hybrisfs cloud login asks for them; or set up a profile of the AWS SDK"
             return AuthError(self.url, operation, name, f"no usable credentials: {error}", advice)
         if isinstance(error, sdk.ProfileNotFound | sdk.NoRegionError | sdk.ParamValidationError):
             return PermanentError(self.url, operation, name, str(error), "check the URL")

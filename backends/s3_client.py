@@ -105,8 +105,8 @@ def _require_own_secrets(core: Session, address: Address, endpoint: str, secrets
     else:
         reason = "there are no credentials for this endpoint"
         advice = (
-            "put access_key_id and secret_access_key into credentials.json; those of the environment, of the"
-            " default profile and of this machine's role are for Amazon"
+            "hybrisfs cloud login asks for them; those of the environment, of the default profile and of this"
+            " machine's role are for Amazon"
         )
     raise AuthError(address.url, "open", "", reason, advice)
 

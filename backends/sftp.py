@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Final
 from backends.body import BodyError, Timing
 from backends.credentials import NO_CREDENTIALS, Credentials
 from backends.driver import CloudKind, Secret, as_bytes
-from backends.errors import AuthError, CorruptError, FullError, StoreError, TransientError
+from backends.errors import AuthError, CorruptError, FullError, StoreError, TransientError, reason_of
 from backends.folder import MARKER, Child, FolderStore, list_tree, no_folder
 from backends.pacing import piece, received, sending
 from backends.store import Buffer, Page
@@ -280,7 +280,7 @@ class SftpStore(FolderStore["Files"]):
         if isinstance(error, paramiko.AuthenticationException | UnusableKeyError) and not cut:
             return AuthError(self.url, operation, name, f"cannot log in: {error}")
         if isinstance(error, FileNotFoundError | PermissionError):
-            return AuthError(self.url, operation, name, str(error), "check the files named in the URL")
+            return AuthError(self.url, operation, name, reason_of(error), "check the files named in the URL")
         return self._store_error(operation, name, error)
 
     def _store_error(self, operation: str, name: str, error: Exception) -> StoreError:
@@ -288,7 +288,7 @@ class SftpStore(FolderStore["Files"]):
 
         if isinstance(error, paramiko.SFTPError | ValueError | IndexError | struct.error):
             return CorruptError(self.url, operation, name, f"an answer without sense: {error}")
-        reason = str(error) or f"the connection broke ({type(error).__name__})"
+        reason = reason_of(error) or f"the connection broke ({type(error).__name__})"
         return TransientError(self.url, operation, name, reason)
 
     def _failure(self, files: Files, operation: str, name: str, error: OSError) -> StoreError:

@@ -55,7 +55,7 @@ def pending(path: str | None, limit: int, name: str | None, as_json: bool) -> No
 def describe(facts: Pending, volume: VolumeStatus | None) -> Iterator[str]:
     """Lines for a terminal; *volume* is None when it cannot be used."""
     waits = "waits" if facts.total == 1 else "wait"
-    yield f"{pending_work(facts.total, facts.bytes)} {waits}: {_why(facts, volume)}"
+    yield f"{pending_work(facts.total, facts.bytes)} {waits}{_why(facts, volume)}"
     yield from columns([_row(one, time.time()) for one in facts.files])
     more = facts.total - len(facts.files)
     if more:
@@ -63,21 +63,21 @@ def describe(facts: Pending, volume: VolumeStatus | None) -> Iterator[str]:
 
 
 def _why(facts: Pending, volume: VolumeStatus | None) -> str:
-    """What keeps them, or how long it takes."""
+    """What keeps them, or how long it takes: the rest of a sentence, or another one."""
     if volume is not None:
         verdict, hold = judge(volume), describe_hold(volume.transfers)
         if hold is not None:
-            return hold
+            return f". {hold}"
         if verdict.level == "removed":
-            return "this machine was removed from the volume, and no other takes its changes."
+            return ": this machine was removed from the volume, and no other takes its changes."
         if verdict.working < verdict.needed:
-            return f"{verdict.needed} clouds are needed, {verdict.working} of {len(volume.clouds)} work."
+            return f": {verdict.needed} clouds are needed, {verdict.working} of {len(volume.clouds)} work."
     limit = volume.transfers.up.rate if volume is not None else None
     limited = f", limited to {size(limit)}/s" if limit is not None else ""
     if facts.seconds is None:
-        return f"they are about to go{limited}."
+        return f": {'it is' if facts.total == 1 else 'they are'} about to go{limited}."
     speed = f", at {size(round(facts.rate))}/s to all clouds together" if facts.rate else ""
-    return f"about {_span(facts.seconds)} to go{speed}{limited}."
+    return f": about {_span(facts.seconds)} to go{speed}{limited}."
 
 
 def _row(file: PendingFile, now: float) -> list[str]:

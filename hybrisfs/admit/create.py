@@ -9,12 +9,11 @@ from typing import Final
 
 from backends.credentials import Credentials, CredentialStore
 from backends.errors import StoreError
-from backends.registry import open_store
 from backends.store import Store
 from hybrisfs.admit.local_copy import require_free_name
 from hybrisfs.api.clouds import named_url
 from hybrisfs.environment import SYSTEM, make_directory, sync_directory
-from hybrisfs.errors import HybrisError, UsageError
+from hybrisfs.errors import UsageError
 from hybrisfs.home import Home
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.registers.node_id import new_volume_id
@@ -23,7 +22,7 @@ from hybrisfs.state.database import Database
 from hybrisfs.stores.cloud_names import name_clouds
 from hybrisfs.stores.new_folder import require_ready
 from hybrisfs.stores.own_places import MARKER_NAME, OwnPlaces, marker
-from hybrisfs.stores.tryout import unusable
+from hybrisfs.stores.tryout import open_for_test, unusable
 
 __all__ = [
     "DATABASE_FILE",
@@ -80,9 +79,8 @@ def create_volume(
 
 
 def _mark(cloud: CloudConfig, volume: bytes, credentials: Credentials, places: OwnPlaces) -> Store:
+    store = open_for_test(cloud.url, credentials, places)
     try:
-        store = places.guarded(open_store(cloud.url, credentials))
-        places.require_apart(cloud.url)
         store.initialise()
         if not store.put_if_absent(MARKER_NAME, marker(volume)):
             raise UsageError(
@@ -92,8 +90,6 @@ def _mark(cloud: CloudConfig, volume: bytes, credentials: Credentials, places: O
             )
     except StoreError as error:
         raise unusable(error) from error
-    except ValueError as error:
-        raise HybrisError(f"the cloud {cloud.url} cannot be used", str(error)) from error
     return store
 
 

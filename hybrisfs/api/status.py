@@ -354,7 +354,7 @@ class Pending(PendingFiles):
     """The same, and how long that may take."""
 
     rate: float
-    """Bytes/s to all clouds together, in the last minute."""
+    """Bytes/s to all clouds in the last minute, or since the first of it waits; 0 at its beginning."""
     seconds: float | None
     """How long it takes at that rate, or at the limit while nothing has arrived yet; None when something
     keeps it, or nobody knows."""

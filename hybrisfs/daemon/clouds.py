@@ -227,7 +227,8 @@ class FigureCommands:
         if not 0 < limit <= _MOST_PENDING:
             raise UsageError(f"limit is a number from 1 to {_MOST_PENDING}")
         found = volume.pending(path_inside(asked.path or ""), limit)
-        status, rate = volume.status(look=False), self._recorder.rate(volume.name)
+        since = found.files[0].since if found.files else None
+        status, rate = volume.status(look=False), self._recorder.rate(volume.name, since)
         copies = (status.f + status.k) / status.k
         speed = (rate or status.transfers.up.rate or 0) if judge(status).level == "pending" else 0
         seconds = found.bytes * copies / speed if speed else None
@@ -365,9 +366,12 @@ class Recorder:
                 step, now // step * step, [one.series(span, now, n) for n, one in sorted(clouds.items())]
             )
 
-    def rate(self, name: str) -> float:
-        """Bytes/s to all clouds of a volume, in the last minute."""
-        recent = [one.up[-_RECENT:] for one in self.series(name, "hour").clouds]
+    def rate(self, name: str, since: float | None = None) -> float:
+        """Bytes/s to all clouds of a volume in the last minute, or *since* a later time; 0 where that is too
+        short to be measured."""
+        minute = self.series(name, "hour")
+        intervals = _RECENT if since is None else min(_RECENT, int((minute.end - since) / minute.step))
+        recent = [one.up[-intervals:] for one in minute.clouds] if intervals > 0 else []
         return sum(sum(up or 0 for up in one) / len(one) for one in recent if one)
 
     def months(self, name: str) -> dict[int, list[Month]]:

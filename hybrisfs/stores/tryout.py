@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from backends.address import without_secrets
 from backends.credentials import Credentials, CredentialStore, Secrets
-from backends.errors import AuthError, MissingError, StoreError
+from backends.errors import AuthError, MissingError, StoreError, TransientError
 from backends.registry import kind_of, open_heard, open_store, secrets_of
 from backends.store import Store
 from backends.versions import versions_of
@@ -38,6 +38,7 @@ T = TypeVar("T")
 PROBE_LIMIT: Final = 1 << 16
 _PROBE_SIZE: Final = 40_000
 _MARKER_LIMIT: Final = 4096
+_UNREACHED: Final = "is its address right, and can it be reached from here now?"
 
 
 def open_for_test(
@@ -229,7 +230,8 @@ def describe_secrets(url: str, store: CredentialStore) -> SecretsOfPlace:
 def unusable(error: StoreError, when: str = "", kind: type[HybrisError] = HybrisError) -> HybrisError:
     """The error that says that a cloud cannot be used, why, and what to do; *when* tells what was tried."""
     reason = f"{error.reason} (when {when})" if when else error.reason
-    return kind(f"the cloud {error.url} cannot be used", reason, _sentence(error.advice))
+    advice = error.advice or (_UNREACHED if isinstance(error, TransientError) else "")
+    return kind(f"the cloud {error.url} cannot be used", reason, _sentence(advice))
 
 
 def refused(error: StoreError, what: str) -> HybrisError:

@@ -12,7 +12,7 @@ from typing import Final
 from msgspec import Struct
 
 from hybrisfs.api import decisions as api
-from hybrisfs.errors import UsageError
+from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.parts import Ground
 from hybrisfs.shown import quoted, shown
 from hybrisfs.state.chunk_states import ChunkRef
@@ -224,7 +224,7 @@ class Unreadable:
         named = shown(path)
         try:
             device, number = self._versions.newest(path)
-        except UsageError:
+        except HybrisError:
             return f"{named} cannot be read now: no cloud and no linked device has its bytes"
         if device == self._sharing.membership.own_name:
             why = "no cloud has its newest bytes any more, and no linked device has them"

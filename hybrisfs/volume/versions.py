@@ -112,7 +112,7 @@ class Versions:
         names = _names(path)
         found = Catalog(db, self.rule).kept(names, self._time_ns()) if names else []
         if not found:
-            raise UsageError(
+            raise HybrisError(
                 f"there is no file {path!r} in the volume, and none is known to have been there",
                 "",
                 "hybrisfs versions list --removed FOLDER shows what was removed from a folder.",
@@ -153,7 +153,7 @@ class Versions:
             found = Account(db, Catalog(db, self.rule)).changes(names)
             history = known_since(db)
         if not found:
-            raise UsageError(f"there is no {path!r} in the volume, and none is known to have been there")
+            raise HybrisError(f"there is no {path!r} in the volume, and none is known to have been there")
         return api.Changes(
             name=self._volume,
             path=path,
@@ -216,7 +216,7 @@ class Versions:
         with self._snapshot() as db:
             node, tree = self._then(db, path, at), VersionTree(db, _moment(at))
             if not stat.S_ISDIR(node.attr.mode):
-                raise UsageError(f"{shown(path)} was no folder then")
+                raise UsageError(f"{shown(path)} was not a folder then")
             behind = os.fsencode(after)
             found = [one for one in tree.children(node).items() if one[0] > behind][: limit + 1]
         entries = [
@@ -317,8 +317,8 @@ class Versions:
     def _then(self, db: Snapshot, path: str, at: str) -> VersionNode:
         node = VersionTree(db, _moment(at)).find(_names(path))
         if node is None:
-            raise UsageError(
-                f"there was no {path!r} at {at}, as far as this device knows",
+            raise HybrisError(
+                f"there was no {path!r} at {at}, as far as this machine knows",
                 "",
                 "hybrisfs versions list shows what is known of it.",
             )
@@ -330,8 +330,10 @@ class Versions:
             number = self._before(db, found)
             if number is None:
                 number = 1 if found[0].until is None else 0
+                if number == len(found):
+                    raise HybrisError(f"no version of {shown(path)} is kept but what is there now")
         if not 0 <= number < len(found):
-            raise UsageError(
+            raise HybrisError(
                 f"{shown(path)} has no version {number}",
                 "",
                 f"hybrisfs versions list {quoted(path)} shows those it has.",

@@ -3,16 +3,39 @@
 from __future__ import annotations
 
 import pytest
+from paramiko.ssh_exception import NoValidConnectionsError
 
-from backends.errors import AuthError, CorruptError, OversizeError, ThrottledError, TransientError
+from backends.errors import (
+    AuthError,
+    CorruptError,
+    OversizeError,
+    ThrottledError,
+    TransientError,
+    reason_of,
+)
 
 
 def test_the_message_says_what_why_and_what_to_do() -> None:
     error = AuthError("s3://bucket", "put", "packs/ab", "signature refused")
     assert str(error) == (
-        "s3://bucket: put packs/ab: signature refused (check the credentials and permissions of this cloud)"
+        "s3://bucket: put packs/ab: signature refused "
+        "(check its permissions, or give it other secrets: hybrisfs cloud login)"
     )
     assert str(TransientError("s3://bucket", "list", "", "timed out")) == "s3://bucket: list: timed out"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ConnectionRefusedError(111, "Connection refused"), "Connection refused"),
+        (FileNotFoundError(2, "No such file or directory", "/key"), "No such file or directory: /key"),
+        (NoValidConnectionsError({("127.0.0.1", 1): OSError()}), "Unable to connect to port 1 on 127.0.0.1"),
+        (TimeoutError("timed out"), "timed out"),
+        (ValueError("[Errno 1] is in it"), "[Errno 1] is in it"),
+    ],
+)
+def test_numbers_of_errors_are_for_programs(error: Exception, words: str) -> None:
+    assert reason_of(error) == words
 
 
 def test_what_a_server_says_stays_in_its_line() -> None:

@@ -49,6 +49,11 @@ def test_how_long(seconds: float, span: str) -> None:
     )
 
 
+def test_one_is_about_to_go(waiting: FakeVolume, run: Run) -> None:
+    del waiting.waiting[1:]
+    assert "1 change (2.0 GB) waits: it is about to go, limited" in run("pending").stdout
+
+
 def test_only_so_many(waiting: FakeVolume, run: Run) -> None:
     *_, last = run("pending", "--limit", "1").stdout.splitlines()
     assert last == "  and 2 more: --limit 3 lists them"
@@ -69,7 +74,7 @@ def test_below_a_folder(waiting: FakeVolume, run: Run, tmp_path: Path) -> None:
     ("clouds", "held", "why"),
     [
         ("ok", None, "they are about to go, limited to 524 kB/s."),
-        ("ok", "paused", "Transfers are paused"),
+        ("ok", "paused", "wait. Transfers are paused"),
         ("down", None, "2 clouds are needed, 1 of 3 work."),
     ],
 )

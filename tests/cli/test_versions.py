@@ -23,7 +23,7 @@ def test_versions_are_listed(photos: FakeVolume, run: Run) -> None:
     assert "this machine does not know" in lines[4]
     facts = json.loads(run("versions", "list", "notes.txt", "--volume", "photos", "--json").stdout)
     assert [one["version"] for one in facts["versions"]] == [0, 1]
-    assert run("versions", "list", "nothing", "--volume", "photos").exit_code == 2
+    assert run("versions", "list", "nothing", "--volume", "photos").exit_code == 1
 
 
 def test_who_changed_what_is_told(photos: FakeVolume, run: Run) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from hybrisfs.api import versions as api
 from hybrisfs.content_ids import Comparison, Difference
-from hybrisfs.errors import UsageError
+from hybrisfs.errors import HybrisError
 
 __all__ = ["FakeBytes", "FakeContentIds", "FakeVersions"]
 
@@ -53,7 +53,9 @@ class FakeVersions:
 
     def all(self, path: str) -> api.Versions:
         if path != "notes.txt":
-            raise UsageError(f"there is no file {path!r} in the volume, and none is known to have been there")
+            raise HybrisError(
+                f"there is no file {path!r} in the volume, and none is known to have been there"
+            )
         now = {"version": 0, "since": 1.8e9, "until": None, "kept_until": None, "size": 5, "readable": False}
         then = {
             "version": 1,

@@ -85,6 +85,10 @@ def test_how_long_what_waits_takes(home: Home, volumes: FakeVolumes) -> None:
     recorder.look()
     now[0] += 10
     assert seconds() == 12_000_000 / 10_000, "at the speed of the last minute"
+    volume.waiting = [PendingFile("file", 6_000_000, now[0] - 15, is_open=False)]
+    assert seconds() == 12_000_000 / 60_000, "what was idle before it waited is no measure"
+    volume.waiting = [PendingFile("file", 6_000_000, now[0] - 5, is_open=False)]
+    assert seconds() == 12_000_000 / 524_288, "at the limit, until there is a measure"
     volume.states = {one.name: ("down", "") for one in volume.config.clouds}
     assert seconds() is None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sqlite3
 from pathlib import Path
 
@@ -133,3 +134,19 @@ def test_what_is_no_url_of_a_cloud_is_a_clear_error(home: Home, url: str) -> Non
     with pytest.raises(HybrisError):
         create_volume(home, "vol", [url], None, None)
     assert not home.volume_state("vol").exists()
+
+
+@pytest.mark.parametrize("url", ["s4://bucket", "/elsewhere", "sftp://"])
+def test_what_is_no_url_of_a_cloud_is_wrong_usage(home: Home, tmp_path: Path, url: str) -> None:
+    with pytest.raises(UsageError, match="cannot be used"):
+        create_volume(home, "vol", [*urls(tmp_path), url], None, None)
+
+
+def test_a_cloud_that_cannot_be_reached_is_no_wrong_usage(home: Home, tmp_path: Path) -> None:
+    with socket.socket() as nobody_listens:
+        nobody_listens.bind(("127.0.0.1", 0))
+        url = f"webdav://127.0.0.1:{nobody_listens.getsockname()[1]}/x"
+        with pytest.raises(HybrisError, match="cannot be used: Connection refused\n") as refused:
+            create_volume(home, "vol", [*urls(tmp_path), url], None, None)
+    assert refused.value.exit_code == 1
+    assert refused.value.advice == "Is its address right, and can it be reached from here now?"

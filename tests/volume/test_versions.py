@@ -102,8 +102,9 @@ def test_who_changed_what_when(device: Device) -> None:
     assert {one.device for one in found} == {device.volume.sharing.membership.own_name}
     draft = device.volume.versions.log("draft", 10).changes
     assert draft[-1].what == ["made: draft", "content: 3 bytes"]
-    with pytest.raises(UsageError, match="none is known"):
+    with pytest.raises(HybrisError, match="none is known") as missing:
         device.volume.versions.log("nothing", 10)
+    assert missing.value.exit_code == 1, "what is not there is no wrong usage"
 
 
 def test_restoring_is_a_new_version_and_uploads_nothing(device: Device) -> None:
@@ -281,12 +282,13 @@ def test_a_folder_is_listed_as_it_was(device: Device) -> None:
     assert ([one.name for one in last.entries], last.more) == (["two"], False)
     assert [one.name for one in ask.folder("folder", now, "", 10).entries] == ["three"]
     assert [one.kind for one in ask.folder("", now, "", 10).entries] == ["folder"]
-    for path, match in (
-        ("folder/three", "was no folder then"),
-        ("folder/one", "as far as this device knows"),
+    for path, match, code in (
+        ("folder/three", "was not a folder then", 2),
+        ("folder/one", "as far as this machine knows", 1),
     ):
-        with pytest.raises(UsageError, match=match):
+        with pytest.raises(HybrisError, match=match) as refused:
             ask.folder(path, now, "", 10)
+        assert refused.value.exit_code == code
 
 
 def test_what_cannot_be_asked_for(device: Device) -> None:
@@ -294,14 +296,19 @@ def test_what_cannot_be_asked_for(device: Device) -> None:
     then = sign(device)
     ask = device.volume.versions
     for path in ("nothing", "file/inside", ""):
-        with pytest.raises(UsageError):
+        with pytest.raises(HybrisError) as missing:
             ask.all(path)
-    with pytest.raises(UsageError, match="no version 7"):
+        assert missing.value.exit_code == 1
+    with pytest.raises(HybrisError, match="no version 7") as missing:
         ask.reader("file", None, 7)
+    assert missing.value.exit_code == 1
+    with pytest.raises(HybrisError, match="no version of file is kept but what is there now"):
+        ask.reader("file", None, None)
     with pytest.raises(UsageError, match="not a moment"):
         ask.reader("file", "yesterday", None)
-    with pytest.raises(UsageError, match="as far as this device knows"):
+    with pytest.raises(HybrisError, match="as far as this machine knows") as missing:
         ask.restore("file", "2001-01-01", None, None)
+    assert missing.value.exit_code == 1
     with pytest.raises(UsageError, match="it is the past"):
         ask.restore("file", then, None, ".hybrisfs/file")
     device.volume.fs.make(unlocked(device.volume.fs), ROOT_INO, b"folder", 0o40755, 1, 1)
