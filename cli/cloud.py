@@ -11,6 +11,7 @@ import click
 
 from cli.arguments import complete_clouds, complete_volumes, make_option, volume_option
 from cli.output import (
+    Commands,
     columns,
     describe_retention,
     json_option,
@@ -62,7 +63,7 @@ def _days(context: click.Context, option: click.Parameter, value: str | None) ->
     return int(number) * _UNITS[unit]
 
 
-@click.group()
+@click.group(cls=Commands)
 def cloud() -> None:
     """List, log in to, test, add, rename, protect, adopt, drain, remove and replace the clouds of a volume.
 

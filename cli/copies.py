@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import click
 
 from cli.arguments import absolute, complete_files
-from cli.output import columns, count, json_option, show, shown, size
+from cli.output import Commands, columns, count, json_option, show, shown, size
 from hybrisfs.api.copies import (
     CopiesListRequest,
     CopiesSetRequest,
@@ -22,7 +22,7 @@ from hybrisfs.client import Client
 __all__ = ["copies", "describe"]
 
 
-@click.group()
+@click.group(cls=Commands)
 def copies() -> None:
     """Have folders kept on several of your machines, and see on which they are.
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from cli.output import columns, json_option, print_json, shown
+from cli.output import Commands, columns, json_option, print_json, shown
 from hybrisfs.client import (
     Message,
     NotRunningError,
@@ -40,7 +40,7 @@ def daemon(stop: bool) -> int:
 # -- hybrisfs service -----------------------------------------------------------------------------------
 
 
-@click.group(epilog="\b\nExample:\n  hybrisfs service install")
+@click.group(cls=Commands, epilog="\b\nExample:\n  hybrisfs service install")
 def service() -> None:
     """Have systemd run the daemon: started at login, and again when it dies, ended cleanly."""
 

@@ -9,7 +9,7 @@ import click
 
 from cli.arguments import complete_conflicts, named_place, volume_option
 from cli.merge_tool import beside, changed_by_tool, difference, kept
-from cli.output import columns, count, json_option, show, shown, size
+from cli.output import Commands, columns, count, json_option, show, shown, size
 from hybrisfs.api.decisions import (
     Conflicts,
     ConflictsCompareRequest,
@@ -27,7 +27,7 @@ from hybrisfs.api.decisions import (
 from hybrisfs.client import Client
 
 
-@click.group()
+@click.group(cls=Commands)
 def conflicts() -> None:
     """See and settle what several machines have changed at the same time."""
 
@@ -152,7 +152,7 @@ def merge(path: str, tool: str | None, dry_run: bool, name: str | None) -> None:
 # -- hybrisfs deletions list, show, accept, undo --------------------------------------------------------
 
 
-@click.group()
+@click.group(cls=Commands)
 def deletions() -> None:
     """Decide on what other machines deleted or overwrote in mass."""
 

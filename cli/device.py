@@ -19,7 +19,7 @@ from cli.arguments import (
     mounted_place,
     volume_option,
 )
-from cli.output import columns, json_option, print_json, quoted, show, shown
+from cli.output import Commands, columns, count, json_option, print_json, quoted, show, shown
 from cli.secrets import passphrase_file_option, read_passphrase
 from hybrisfs.api.devices import (
     Accused,
@@ -52,7 +52,7 @@ _MAX_PROOF = 1 << 19  # bytes
 _device_argument = click.argument("device_name", metavar="DEVICE", shell_complete=complete_devices)
 
 
-@click.group()
+@click.group(cls=Commands)
 def device() -> None:
     """Let other machines into a volume, and manage them."""
 
@@ -236,7 +236,7 @@ def _trial(one: Accused) -> str:
 
 def _row(one: Device) -> list[str]:
     seen = "now" if one.this or one.linked else _when(one.seen)
-    behind = "-" if one.lag is UNSET else str(one.lag)
+    behind = "-" if one.lag is UNSET else count(one.lag, "update") if one.lag else "nothing"
     return [shown(one.name), one.id[:8], seen, behind, ", ".join(_remarks(one))]
 
 

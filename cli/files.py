@@ -8,7 +8,7 @@ from typing import Final
 import click
 
 from cli.arguments import absolute, complete_files, complete_volumes
-from cli.output import columns, count, json_option, progress_bar, show, shown, size
+from cli.output import Commands, columns, count, json_option, progress_bar, show, shown, size
 from hybrisfs.api.files import (
     EvictedPath,
     EvictedPaths,
@@ -145,7 +145,7 @@ def _kept(one: EvictedPath) -> str:
 # -- hybrisfs cache drop --------------------------------------------------------------------------------
 
 
-@click.group()
+@click.group(cls=Commands)
 def cache() -> None:
     """Manage the local copies of what the clouds hold."""
 
@@ -176,7 +176,7 @@ _word = click.argument("word")
 _paths = click.argument("paths", shell_complete=complete_files, metavar="PATH...", nargs=-1, required=True)
 
 
-@click.group()
+@click.group(cls=Commands)
 def label() -> None:
     """Put words on files and folders, and find these by them.
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import click
 
 from cli.arguments import volume_option
-from cli.output import columns, count, describe_ignored, json_option, show, shown
+from cli.output import Commands, columns, count, describe_ignored, json_option, show, shown
 from hybrisfs.api.ignoring import IgnoreAddRequest, IgnoreListRequest, IgnoreRemoveRequest, IgnoreRules
 from hybrisfs.client import Client
 
 _patterns = click.argument("patterns", metavar="PATTERN...", nargs=-1, required=True)
 
 
-@click.group()
+@click.group(cls=Commands)
 def ignore() -> None:
     """Choose files and folders that stay on the machine that makes them.
 

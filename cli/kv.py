@@ -16,7 +16,7 @@ import click
 
 from cli.arguments import complete_containers, complete_keys, volume_argument
 from cli.kv_containers import COMMANDS
-from cli.output import columns, count, json_option, print_json, show, shown, size
+from cli.output import Commands, columns, count, json_option, print_json, show, shown, size
 from hybrisfs.api.key_value import (
     KeyFacts,
     KeyNeed,
@@ -41,7 +41,7 @@ _BLOCK: Final = 1 << 20
 _address = click.argument("address", metavar="CONTAINER/KEY", shell_complete=complete_keys)
 
 
-@click.group()
+@click.group(cls=Commands)
 def kv() -> None:
     """Use the volume as a key-value store.
 

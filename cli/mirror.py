@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from cli.arguments import complete_directories, complete_volumes, volume_option
-from cli.output import columns, count, json_option, print_json, progress_bar, show, shown, size
+from cli.output import Commands, columns, count, json_option, print_json, progress_bar, show, shown, size
 from hybrisfs.api.mirrors import (
     Imported,
     ImportRequest,
@@ -28,7 +28,7 @@ _NOTHING: Final = "Nothing is mirrored."
 _SIDES: Final = {"local": "the folder", "volume": "the volume"}
 
 
-@click.group(epilog="\b\nExample:\n  hybrisfs mirror add ~/Projects --ignore node_modules/")
+@click.group(cls=Commands, epilog="\b\nExample:\n  hybrisfs mirror add ~/Projects --ignore node_modules/")
 def mirror() -> None:
     """Keep ordinary folders in sync with folders of a volume, without a mount."""
 

@@ -17,6 +17,7 @@ from hybrisfs.api.status import MachinesOnly
 from hybrisfs.client import clean, quoted, shown
 
 __all__ = [
+    "Commands",
     "Show",
     "clean",
     "columns",
@@ -38,7 +39,21 @@ __all__ = [
 _Facts = TypeVar("_Facts")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
+_WHOLE: Final = 1_000  # characters; a sentence has fewer
 _UNITS: Final = ("kB", "MB", "GB", "TB", "PB")
+
+
+class Commands(click.Group):
+    """Commands with a word in common. Help lists each with its whole first sentence."""
+
+    group_class = type  # groups within are of this class, too
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, one.get_short_help_str(_WHOLE)) for name, one in sorted(self.commands.items())]
+            )
+
 
 json_option: Callable[[_Function], _Function] = click.option(
     "--json", "as_json", is_flag=True, help="Print facts as JSON, for scripts."

@@ -14,7 +14,7 @@ from msgspec import UNSET
 
 from cli import output
 from cli.arguments import complete_volumes, volume_option
-from cli.output import columns, json_option, progress_bar, shown
+from cli.output import Commands, columns, json_option, progress_bar, shown
 from cli.secrets import passphrase_file_option, read_passphrase
 from hybrisfs.api.maintenance import (
     Kit,
@@ -32,7 +32,7 @@ from hybrisfs.client import Client
 _HTML: Final = (".html", ".htm")
 
 
-@click.group()
+@click.group(cls=Commands)
 def recovery() -> None:
     """Prepare for the loss of all machines.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from cli.arguments import SizeType
-from cli.output import columns, json_option, print_json, shown, size
+from cli.output import Commands, columns, json_option, print_json, shown, size
 from hybrisfs.client import relay_folder
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _USUAL: Final = "0.0.0.0:8017"
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-@click.group()
+@click.group(cls=Commands)
 @click.option(
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),

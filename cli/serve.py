@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from cli.arguments import complete_volumes, volume_argument
-from cli.output import columns, json_option, print_json, shown
+from cli.output import Commands, columns, json_option, print_json, shown
 from hybrisfs.api.key_value import KvContainersRequest
 from hybrisfs.api.volumes import VolumeListRequest
 from hybrisfs.client import Client, UnknownVolumeError, quoted
@@ -28,7 +28,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-@click.group()
+@click.group(cls=Commands)
 def serve() -> None:
     """Serve a volume to others: its files by WebDAV or SFTP, its key-value store by S3."""
 

@@ -15,7 +15,7 @@ from cli.arguments import (
     named_place,
     volume_option,
 )
-from cli.output import columns, json_option, progress_bar, show, shown, size
+from cli.output import Commands, columns, json_option, progress_bar, show, shown, size
 from hybrisfs.api.parcels import (
     MOST_DAYS,
     ParcelList,
@@ -27,7 +27,7 @@ from hybrisfs.api.parcels import (
 from hybrisfs.client import Client
 
 
-class _Shares(click.Group):
+class _Shares(Commands):
     """Takes what is not a command for a file: `share FILE` is `share add FILE`."""
 
     def parse_args(self, context: click.Context, arguments: list[str]) -> list[str]:

@@ -13,7 +13,7 @@ import click
 from cli import output
 from cli.arguments import absolute, complete_files, complete_volumes, moment, named_place
 from cli.citing import diff, id_, verify
-from cli.output import columns, count, json_option, shown, size
+from cli.output import Commands, columns, count, json_option, shown, size
 from hybrisfs.api.versions import (
     Changes,
     LogRequest,
@@ -49,7 +49,7 @@ _number = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Commands)
 def versions() -> None:
     """List, show and restore what files and folders were before.
 

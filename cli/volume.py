@@ -10,6 +10,7 @@ import click
 
 from cli.arguments import SizeType, SpanType, complete_volumes, make_option
 from cli.output import (
+    Commands,
     columns,
     count,
     json_option,
@@ -49,7 +50,7 @@ _OPTIONS: Final = {"cache_bytes": "cache", "announce_seconds": "announce"}
 _SWITCHES: Final = ("notifications", "evict_liars", "discover", "merge_texts")
 
 
-@click.group()
+@click.group(cls=Commands)
 def volume() -> None:
     """Create, list, leave and delete volumes, and change how they behave."""
 

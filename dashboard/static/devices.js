@@ -74,7 +74,7 @@ function device(app, one) {
       one.reader ? ["May", "only read"] : null,
       one.folders ? ["May", `change only ${one.folders.join(", ") || "folders that are gone"}`] : null,
       one.this ? null : ["Last seen", one.linked ? "now" : one.last_seen ? ago(one.last_seen) : "not yet"],
-      one.this ? null : ["Behind by", one.lag ? count(one.lag, "step") : "nothing"],
+      one.this ? null : ["Behind by", one.lag ? count(one.lag, "update") : "nothing"],
       one.relay ? ["Relay", one.relay] : null,
       one.round_trip ? ["Answers within", latency(one.round_trip)] : null,
       one.let_in_by ? ["Let in by", one.let_in_by] : null,

@@ -86,7 +86,7 @@ class Device(Record, kw_only=True):
     last_seen: float | UnsetType | None = UNSET
     """When it was alive for certain, in seconds since the epoch; None when never, `UNSET` for this one."""
     lag: int | UnsetType = UNSET
-    """By how many steps of logical time it was behind then."""
+    """By how many updates it was behind then: steps of logical time."""
     suspect: bool | UnsetType = UNSET
     """It has been silent for too long: changes of it may be missing here."""
     rejoined: bool

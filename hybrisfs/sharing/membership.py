@@ -70,7 +70,7 @@ class Membership:
         Raises UsageError.
         """
         if not name or len(name.encode()) > MAX_DEVICE_NAME or not name.isprintable():
-            raise UsageError(f"{name[:80]!r} cannot name a device")
+            raise UsageError(f"{name[:80]!r} cannot name a machine")
         with self._fs.state.log_transaction() as tx:
             member = _choose(tx.members.all(), which)
             renamed = replace(member, name=name)
@@ -125,7 +125,7 @@ class Membership:
             self._signer.require_writer(tx)
             member = _choose(tx.members.all(), which)
             if member.device == tx.updates.device:
-                raise UsageError("a device cannot set its own role", "", "Set it on another full member.")
+                raise UsageError("a machine cannot set its own role", "", "Set it on another full member.")
             this, vector_of = tx.updates.device, tx.updates.vector_of
             pending = tx.registers.roles.pending(member.device, vector_of)
             record = RoleRecord(role, areas=tuple(areas))
@@ -134,7 +134,7 @@ class Membership:
                 return member
             if role is Role.FULL and not tx.registers.roles.may_lift(this, member.device, vector_of):
                 raise HybrisError(
-                    f"this device cannot make {member.name} a full member",
+                    f"this machine cannot make {member.name} a full member",
                     "that one has let it in",
                     "Say it on another full member.",
                 )
@@ -206,7 +206,7 @@ class Membership:
             if tx.members.has_left(this):
                 return
             stamp = self._signer.sign(tx, [(vote_key(this, this), encode_vote(Stance.REMOVE))], 0)
-            log.info("this device leaves the volume, by update %d", stamp.clock)
+            log.info("this machine leaves the volume, by update %d", stamp.clock)
             tx.updates.set_members(tx.members.writers())
             self._epochs.learn(tx)
         self._signals.chunks_made()
@@ -226,7 +226,7 @@ class Membership:
         member = _choose(members, which)
         if member.device == tx.updates.device:
             raise UsageError(
-                "this is the device itself, which leaves in another way",
+                "this is the machine itself, which leaves in another way",
                 "its changes have to reach the clouds before, and its copy of the volume goes",
                 "hybrisfs volume leave does all of that.",
             )
@@ -272,8 +272,8 @@ class Membership:
             everybody = [*tx.members.all(), *tx.members.reserves(), *tx.members.removed()]
             found = [one for one in everybody if one.device in accused]
         if not found:
-            raise UsageError("nobody wants to remove a device of this volume")
-        return _choose(found, which, "accused device")
+            raise UsageError("nobody wants to remove a machine of this volume")
+        return _choose(found, which, "accused machine")
 
     def remove_reserve(self, which: str, also: Callable[[Member], Sequence[Write]]) -> Member:
         """The same as `remove` with a device in reserve; what *also* makes of it is signed when that is
@@ -325,7 +325,7 @@ class Membership:
         table.admit([replace(one, removed=True) for one in final], this, stamp.clock)
         tx.updates.set_members(table.writers())
         self._epochs.learn(tx, [key for key, _ in epoch])
-        assert not (leaving and self._epochs.is_one_due), "what is written now, a removed device can read"
+        assert not (leaving and self._epochs.is_one_due), "what is written now, a removed machine can read"
 
     def act_on_removals(self) -> None:
         """A device was removed elsewhere, or its removal vetoed. What this one saw of it before, all are to
@@ -348,7 +348,7 @@ class Membership:
             try:
                 writes.append(self._epochs.begin(tx))
             except HybrisError as error:
-                log.error("what is written now, a removed device may still read: %s", error)
+                log.error("what is written now, a removed machine may still read: %s", error)
                 if not (self._is_anything_unvouched(tx) or self._epochs.give_back(tx)):
                     return False
         if self._signer.may_change(tx):
@@ -400,7 +400,7 @@ def _named(member: Member) -> NamedDevice:
     return NamedDevice(member.device.hex(), member.name, member.reserve)
 
 
-def _choose(members: Sequence[Member], which: str, noun: str = "device") -> Member:
+def _choose(members: Sequence[Member], which: str, noun: str = "machine") -> Member:
     """Raises UsageError unless exactly one is meant."""
     found = (  # a whole id first, which may also be the name of another device
         [one for one in members if one.device.hex() == which.lower()]

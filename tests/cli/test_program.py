@@ -44,6 +44,23 @@ def test_every_command_has_help_with_an_example(run: Run, command: tuple[str, ..
     assert all(len(line) <= 80 for line in result.stdout.splitlines())
 
 
+def groups(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    context, found = click.Context(group), list[tuple[str, ...]]()
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            found += [(*path, name), *groups(command, (*path, name))]
+    return found
+
+
+@pytest.mark.parametrize("group", groups(program), ids=" ".join)
+def test_lists_of_commands_have_whole_sentences(run: Run, group: tuple[str, ...]) -> None:
+    listed = run(*group, "--help").stdout.partition("Commands:\n")[2]
+    sentences = re.split(r"\n  (?=\S)", listed.partition("\n\n")[0].strip())
+    assert len(sentences) > 1 or "drop" in listed
+    assert [one for one in sentences if not one.endswith(".") or one.endswith("...")] == []
+
+
 def commands_named_in(text: str) -> list[tuple[str, ...]]:
     """The commands of which a text speaks: two words after "hybrisfs" where the first is a group."""
     found: list[tuple[str, ...]] = []

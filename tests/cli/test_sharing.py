@@ -119,7 +119,7 @@ def test_a_recovery_kit_says_what_a_device_may_do(photos: FakeVolume, run: Run, 
         (["role", "nas", "--folder", "x"], "needs the role contributor"),
         (["invite", "--role", "contributor"], "--folder"),
         (["role", "nas", "writer"], "full"),
-        (["role", "nobody", "reader"], "not a device of this volume"),
+        (["role", "nobody", "reader"], "not a machine of this volume"),
         (["role", "desk", "reader"], "its own role"),
         (["invite", "--role", "owner"], "full"),
     ],
@@ -260,8 +260,8 @@ def test_the_devices_are_listed(run: Run) -> None:
     assert [line.split() for line in done.stdout.splitlines()] == [
         ["NAME", "ID", "LAST", "SEEN", "BEHIND"],
         ["desk", "00000000", "now", "-", "this", "machine"],
-        ["laptop", "abababab", "now", "0", "linked"],
-        ["den", "cdcdcdcd", *moment(LAST_SEEN).split(), "7", "changes", "may", "be", "missing"],
+        ["laptop", "abababab", "now", "nothing", "linked"],
+        ["den", "cdcdcdcd", *moment(LAST_SEEN).split(), "7", "updates", "changes", "may", "be", "missing"],
         ["old", "efefefef", "never", "-", "forked"],
         ["$'\\eodd'", "12121212", "never", "-"],
     ]
@@ -281,7 +281,7 @@ def test_status_tells_of_devices_and_warnings(
     photos.warnings = ["an update was refused: \x1b[31m"]
     photos.notices = ["laptop has forked"]
     lines = run("status").stdout.splitlines()
-    assert "  5 devices, linked with laptop" in lines
+    assert "  5 machines, linked with laptop" in lines
     assert f"  may be missing changes of den since {moment(LAST_SEEN)}" in lines
     assert r"  $'an update was refused: \e[31m'" in lines
     assert "  laptop has forked" in lines

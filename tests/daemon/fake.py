@@ -357,7 +357,7 @@ class FakeVolume:
 
     def role_of(self, device: str) -> DeviceRole:
         if device not in [one.name for one in self.devices()]:
-            raise UsageError(f"{device!r} is not a device of this volume", "", "There are: desk.")
+            raise UsageError(f"{device!r} is not a machine of this volume", "", "There are: desk.")
         proposed = next((one.proposed for one in self.devices() if one.proposed), UNSET)
         folders = self.limits.get(device) or None
         return DeviceRole(self.name, "11" * 16, device, device in self.readers, folders, proposed)
@@ -371,7 +371,7 @@ class FakeVolume:
         passphrase: str | None = None,
     ) -> DeviceRole:
         if device == "desk":
-            raise UsageError("a device cannot set its own role")
+            raise UsageError("a machine cannot set its own role")
         if passphrase is not None:
             self.decisions.append((device, f"role by {passphrase}"))
         self.readers = [device] if reader and not self.role_of(device).proposed else []
@@ -383,7 +383,7 @@ class FakeVolume:
 
     def rename_device(self, device: str, name: str) -> None:
         if device not in [one.name for one in self.devices()]:
-            raise UsageError(f"{device!r} is not a device of this volume", "", "There are: desk.")
+            raise UsageError(f"{device!r} is not a machine of this volume", "", "There are: desk.")
         self.decisions.append((device, name))
 
     def _admitted(self) -> list[NamedDevice]:
@@ -418,7 +418,7 @@ class FakeVolume:
 
     def require_writer(self) -> None:
         if "desk" in self.readers:
-            raise HybrisError("this device only reads the volume")
+            raise HybrisError("this machine only reads the volume")
 
     def device_proof(self, device: str) -> bytes:
         if not self.charges:
