@@ -268,14 +268,14 @@ def _left(facts: Collected) -> Iterator[str]:
     """What waits to be deleted, and what became of the log."""
     if facts.undeletable:
         what = count(facts.undeletable, "object")
-        yield f"{what} wait for a device that may delete: the credentials of this one may not"
+        yield f"{what} wait for a machine that may delete: the credentials of this one may not"
     elif facts.due.packs:
         yield f"to be deleted when the clouds can be reached: {_packs(facts.due)}"
     log = facts.log
     if log.dropped:
         yield (
             f"the log: {count(log.dropped, 'change')} summed up in a checkpoint "
-            f"({size(log.freed_bytes)} freed on this device), {log.kept:,} kept one by one"
+            f"({size(log.freed_bytes)} freed on this machine), {log.kept:,} kept one by one"
         )
 
 

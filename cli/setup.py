@@ -328,7 +328,7 @@ def _explain_started(facts: Started) -> None:
     volume, mountpoint = facts.volume, facts.mountpoint or ""
     folders = [unquote(urlsplit(cloud.url).path, errors="surrogateescape") for cloud in volume.clouds]
     made = "Created the volume" if facts.created else "There is the volume"
-    click.echo(f"{made} {volume.name}. These folders play its clouds; any {volume.f} may fail:")
+    click.echo(f"{made} {volume.name}. These folders stand in for clouds; any {volume.f} may fail:")
     for folder in folders:
         click.echo(f"  {shown(folder)}")
     click.echo(f"{'Mounted it' if facts.mounted else 'It is mounted'} at {shown(mountpoint)}.")

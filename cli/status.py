@@ -160,7 +160,7 @@ def _describe_devices(devices: list[Device]) -> list[str]:
         return []
     linked = [shown(one.name) for one in others if one.linked]
     lines = [
-        f"  {count(len(devices), 'device')}" + (f", linked with {' and '.join(linked)}" if linked else "")
+        f"  {count(len(devices), 'machine')}" + (f", linked with {' and '.join(linked)}" if linked else "")
     ]
     for one in others:
         if one.suspect:
@@ -180,11 +180,12 @@ def _sentence(volume: VolumeStatus) -> str:
     verdict = judge(volume)
     if verdict.level == "removed":
         return click.style(
-            "This device was removed from the volume: what changes here reaches no other device.", fg="red"
+            "This machine was removed from the volume: what changes here reaches no other machine.", fg="red"
         )
     clouds, needed, working, pending = volume.clouds, verdict.needed, verdict.working, verdict.pending
     unreadable, unwritable = verdict.unreadable, verdict.unwritable
     waiting = pending_work(volume.pending_files, volume.pending_bytes)
+    wait = f"{waiting} {'waits' if volume.pending_files == 1 else 'wait'} on this machine"
     though = f", though {_names(unwritable)}" if unwritable else ""
     hold, elsewhere = describe_hold(volume.transfers), machines_only(volume.machines_only)
     if elsewhere is not None and not (volume.pending_files or volume.pending_bytes):
@@ -193,11 +194,9 @@ def _sentence(volume: VolumeStatus) -> str:
             sentence += f" {needed} clouds are needed, {working} of {len(clouds)} work."
         elsewhere = None
     elif pending and hold is not None:
-        sentence = f"{waiting} wait on this device{though}."
+        sentence = f"{wait}{though}."
     elif pending and working < needed:
-        sentence = (
-            f"{waiting} wait on this device: {needed} clouds are needed, {working} of {len(clouds)} work."
-        )
+        sentence = f"{wait}: {needed} clouds are needed, {working} of {len(clouds)} work."
     elif pending:
         sentence = f"{waiting} on the way to the clouds{though}."
     elif volume.missing_mount is not None:

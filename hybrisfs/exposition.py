@@ -98,7 +98,7 @@ def _describe_volume(metrics: _Metrics, volume: AnyVolume, now: float) -> None:
     ):
         metrics.gauge(metric, value, text, volume=name)
     cache = volume.cache
-    metrics.gauge("cache_bytes", cache.bytes, "Bytes kept on this device.", volume=name)
+    metrics.gauge("cache_bytes", cache.bytes, "Bytes kept on this machine.", volume=name)
     metrics.gauge("cache_budget_bytes", cache.budget, "Most bytes to be kept here.", volume=name)
     metrics.gauge("warnings", len(volume.warnings), "Warnings that status shows.", volume=name)
     for cloud in volume.clouds:
@@ -109,7 +109,7 @@ def _describe_volume(metrics: _Metrics, volume: AnyVolume, now: float) -> None:
         labels = {"volume": name, "device": device.name}
         metrics.gauge("device_suspect", bool(device.suspect), "1 when changes may be missing.", **labels)
         if not device.this and device.seen is not None:
-            text = "Since the device was last seen."
+            text = "Since the machine was last seen."
             metrics.gauge("device_silent_seconds", max(0.0, now - device.seen), text, **labels)
 
 

@@ -45,7 +45,7 @@ def certificate(folder: Path) -> Certificate:
         raise HybrisError(
             f"{path} is not a certificate",
             str(error),
-            "Bring it back from a backup. If you remove it, another is made, and all devices need new codes.",
+            "Bring it back from a backup. If you remove it, another is made, and machines need new codes.",
         ) from error
     return Certificate(path, key_path, found.fingerprint(hashes.SHA256()))
 

@@ -164,13 +164,13 @@ class Root:
             raise DecodeError("a checkpoint of another volume")
         keys = {one: members.public_key(one) or members.former_key(one) for one in self.evidence}
         if not any(keys.values()):
-            raise DecodeError("devices that are unknown here state the checkpoint")
+            raise DecodeError("machines that are unknown here state the checkpoint")
         for device, signature in self.evidence.items():
             public = keys[device]
             if public is None:
                 continue
             if not states(volume, device, public, self.snapshot, signature):
-                raise DecodeError(f"device {device.hex()} did not sign its statement")
+                raise DecodeError(f"machine {device.hex()} did not sign its statement")
 
 
 def _read_slices(reader: Reader) -> tuple[Slice, ...]:

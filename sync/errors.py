@@ -36,7 +36,7 @@ class UnknownEpochError(DecodeError):
     """
 
     def __init__(self, epoch: bytes) -> None:
-        super().__init__(f"sealed with the key of epoch {epoch.hex()}, which this device was not given")
+        super().__init__(f"sealed with the key of epoch {epoch.hex()}, which this machine was not given")
         self.epoch = epoch
 
 

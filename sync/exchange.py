@@ -300,7 +300,7 @@ class Exchange:
         if message.history == self._log.history():
             state = self._state_hash()
             if state is not None and message.state not in (state, ZERO_HASH):
-                actions.append(Alarm("the same log gave another state on the other device"))
+                actions.append(Alarm("the same log gave another state on the other machine"))
         if message.request:
             return [*actions, *_sends(self._on_request(message))]
         self._learn(message.tips)

@@ -351,7 +351,7 @@ class Follow:
     def _sealed_away(
         self, device: bytes, cloud: int, follower: _Follower, error: UnknownEpochError, now: float
     ) -> list[Action]:
-        reason = f"cannot be read: {error}; this device may have been removed from the volume"
+        reason = f"cannot be read: {error}; this machine may have been removed from the volume"
         actions = self._unreadable(device, cloud, Fault.UNKNOWN_EPOCH, reason)
         return [*actions, *self._grant_due(device, follower, error.epoch, now)]
 

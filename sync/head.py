@@ -182,11 +182,11 @@ class Holdings(Struct, frozen=True):
         """Raises `DecodeError`."""
         hoard, room = reader.u8(), reader.u8()
         if hoard > Hoard.ALL or room > _MOST_ROOM:
-            raise DecodeError("a device keeps nothing, what is asked for, or everything")
+            raise DecodeError("a machine keeps nothing, what is asked for, or everything")
         vector = VersionVector.read_from(reader)
         nodes = tuple(Holding(reader.raw(_NODE_SIZE), _flag(reader)) for _ in range(reader.varint(MAX_HELD)))
         if any(one.node >= other.node for one, other in pairwise(nodes)):
-            raise DecodeError("nodes that a device keeps are out of order")
+            raise DecodeError("nodes that a machine keeps are out of order")
         return Holdings(Hoard(hoard), room, vector, nodes)
 
 
@@ -236,7 +236,7 @@ def encode_head(head: Head, device: DeviceKey, keys: SealKeys, nonce: bytes) -> 
     Raises ValueError when `device` is not the writer, `LimitError` above one of the bounds.
     """
     if head.writer != device.device_id:
-        raise ValueError("a head is signed by its own device only")
+        raise ValueError("a head is signed by its own machine only")
     version = _RECORD_VERSION if head.state is None else _STATED_VERSION
     out = Writer().format(_RECORD_MAGIC, version if head.holdings is None else _HOLDING_VERSION)
     out.raw(head.volume).raw(head.writer).u64(head.serial).u64(head.time_ns).u8(head.offline)
@@ -285,7 +285,7 @@ def read_head_header(reader: Reader, name: str) -> None:
     device's."""
     reader.format(_MAGIC, _VERSION)
     if head_name(reader.raw(DEVICE_ID_SIZE)) != name:
-        raise DecodeError(f"another device's head stands under the name {name}")
+        raise DecodeError(f"another machine's head stands under the name {name}")
 
 
 def decode_head(data: Buffer, volume: bytes, public: bytes, keys: SealKeys) -> Head:
@@ -302,10 +302,10 @@ def decode_head(data: Buffer, volume: bytes, public: bytes, keys: SealKeys) -> H
     payload = open_sealed(reader, header, volume, keys)
     record, signature = payload[:-SIGNATURE_SIZE], payload[-SIGNATURE_SIZE:]
     if not verify(public, record, signature):
-        raise DecodeError(f"device {writer.hex()} did not sign this head")
+        raise DecodeError(f"machine {writer.hex()} did not sign this head")
     head = _read_record(record)
     if (head.volume, head.writer) != (volume, writer):
-        raise DecodeError("a head of another volume or device")
+        raise DecodeError("a head of another volume or machine")
     return head
 
 

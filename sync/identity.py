@@ -127,7 +127,7 @@ class DeviceKey:
         try:
             return crypto_box_seal_open(box, bytes(secret.public_key), bytes(secret))
         except (CryptoError, TypeError, ValueError) as error:
-            raise DecodeError("a box that is not sealed for this device") from error
+            raise DecodeError("a box that is not sealed for this machine") from error
 
     def __repr__(self) -> str:
         return f"DeviceKey({self.device_id.hex()})"

@@ -158,7 +158,7 @@ class LogState(LogTree):
         """
         writer = key.device_id
         if not self._members.known(writer):
-            raise NotAMemberError(f"device {writer.hex()} is not a member of volume {self._volume.hex()}")
+            raise NotAMemberError(f"machine {writer.hex()} is not a member of volume {self._volume.hex()}")
         prev = self.newest(writer) or self._beginning(writer)
         known = prev.dependencies
         update = Update(

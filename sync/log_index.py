@@ -86,7 +86,7 @@ class LogIndexReader:
         distance = reader.varint(here)
         prev = here - distance if distance else None
         if prev is not None and self._writers[prev] != device:
-            raise DecodeError("an update follows one of another device")
+            raise DecodeError("an update follows one of another machine")
         causes: list[int] = []
         before = 0
         for _ in range(reader.varint(MAX_WRITERS)):
@@ -117,7 +117,7 @@ class LogIndexReader:
             return number - 1
         device = reader.raw(DEVICE_ID_SIZE)
         if device in self._numbers or len(self._devices) >= MAX_WRITERS:
-            raise DecodeError("a device is introduced twice, or one too many")
+            raise DecodeError("a machine is introduced twice, or one too many")
         self._numbers[device] = len(self._devices)
         self._devices.append(device)
         return self._numbers[device]

@@ -201,7 +201,7 @@ class LogTree:
             self._advance(Known(device, branch, clock, identity, causes, hashes), prev.hash)
             return Placed(branch, causes)
         if len(self._branches) + 2 > self._limits.writers:
-            raise LimitError(f"more than {self._limits.writers} branches of all devices")
+            raise LimitError(f"more than {self._limits.writers} branches of all machines")
         renames: tuple[Rename, ...] = ()
         siblings: tuple[Successor, ...] = ()
         if branch not in self._branches:

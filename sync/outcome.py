@@ -62,7 +62,7 @@ class Reason(Enum):
     MALFORMED = "malformed"
     FOREIGN_VOLUME = "foreign volume"
     NOT_A_MEMBER = "not a member"
-    NOT_VOUCHED = "by a device that was removed, has forked too often, or pretends not to know what binds it"
+    NOT_VOUCHED = "by a machine that was removed, has forked too often, or pretends not to know what binds it"
     BAD_SIGNATURE = "bad signature"
     MISSING_PREVIOUS = "missing previous update"
     MISSING_DEPENDENCY = "missing dependency"

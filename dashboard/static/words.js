@@ -99,8 +99,8 @@ export function summary(volume) {
     case "removed":
       return [
         "bad",
-        "This device was removed from the volume.",
-        "What changes here reaches no other device. Copy what you need to a folder of its own.",
+        "This machine was removed from the volume.",
+        "What changes here reaches no other machine. Copy what you need to a folder of its own.",
       ];
     case "safe":
       return ["good", "All safe.", kept(volume)];

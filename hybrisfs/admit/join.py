@@ -140,7 +140,7 @@ def _opened(cloud: GrantedCloud) -> dict[str, str]:
     if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
         raise HybrisError(
             f"the secrets that came along for {cloud.name} are none",
-            "the other device may run another version of HybrisFS",
+            "the other machine may run another version of HybrisFS",
             "Pair again without --with-credentials.",
         )
     return values
@@ -153,11 +153,13 @@ def check_can_join(home: Home, name: str, volume: bytes | None = None) -> None:
     for other in list_volumes(home):
         if other.id == volume:
             raise UsageError(
-                f"this device has the volume already, as {other.name!r}", "", "Nothing was changed."
+                f"this machine has the volume already, as {other.name!r}", "", "Nothing was changed."
             )
         if other.name == name:
             raise UsageError(
-                f"there is another volume {name!r} on this device", "", "Choose a name for it with --as NAME."
+                f"there is another volume {name!r} on this machine",
+                "",
+                "Choose a name for it with --as NAME.",
             )
     in_the_way = [*([state] if state.exists() else []), *configuration.glob("*")]
     if in_the_way:

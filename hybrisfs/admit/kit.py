@@ -157,7 +157,7 @@ class KitCopy:
     def open(self, secret: KitSecret) -> Grant:
         """The contents. Raises DecodeError unless all of it is right."""
         if self.kit != secret.kit or not self.is_vouched_for(secret.voucher):
-            raise DecodeError("no device of the volume made this copy of the kit")
+            raise DecodeError("no machine of the volume made this copy of the kit")
         wrap = secret.reserve.open(self.box)
         try:
             plain = crypto_aead_xchacha20poly1305_ietf_decrypt(

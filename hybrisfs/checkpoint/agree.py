@@ -254,7 +254,7 @@ class AgreementMachine:
             if theirs.snapshot == mine.snapshot:
                 evidence[device] = theirs.signature
             elif theirs.vector == mine.vector:
-                self.alarm = f"device {device.hex()} has made another state of the same log"
+                self.alarm = f"machine {device.hex()} has made another state of the same log"
         if any(device not in evidence for device in view.members):
             return None
         slices, hints = stated.stored.slices, stated.stored.hints

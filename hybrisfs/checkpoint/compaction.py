@@ -261,7 +261,7 @@ class CloudCheckpoint:
                 root = self._fetching.root(name)
                 root.check(volume, members)
             except DecodeError as error:
-                log.warning("device %s names an invalid checkpoint: %s", device.hex(), error)
+                log.warning("machine %s names an invalid checkpoint: %s", device.hex(), error)
                 continue
             if root.snapshot == agreed.stored.snapshot:
                 return name

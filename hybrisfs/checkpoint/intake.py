@@ -149,7 +149,7 @@ def check_snapshot(snapshots: LocalSnapshots, stored: StoredSnapshot, root: Root
     for _ in records:
         pass
     if not isinstance(header, Header) or hasher.digest() != root.snapshot:
-        raise DecodeError("the slices are not those of the snapshot that devices have stated")
+        raise DecodeError("the slices are not those of the snapshot that machines have stated")
     if (header.volume, header.vector) != (root.volume, root.vector):
         raise DecodeError("the snapshot does not cover what its root says")
     for _ in read_hints(snapshots.hints(stored), header.updates):

@@ -325,7 +325,7 @@ _ADVICE: Final = "restore kv.db from a backup, or run hybrisfs kv rebuild"
 
 def cloud_name(cloud: int, names: Mapping[int, str]) -> str:
     """What a cloud is called, for people."""
-    return "this device" if cloud == HERE else names.get(cloud, f"cloud {cloud}")
+    return "this machine" if cloud == HERE else names.get(cloud, f"cloud {cloud}")
 
 
 class ExpectedValues:

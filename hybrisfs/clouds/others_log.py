@@ -164,7 +164,7 @@ class OthersLog:
         members = self._followed()
         public = members.public_key(device) or members.former_key(device)
         if public is None:
-            raise UnreadableHereError("nobody here knows the device")
+            raise UnreadableHereError("nobody here knows the machine")
         try:
             return decode_head(data, self._volume, public, self._keys)
         except (NewerFormatError, UnknownEpochError) as error:

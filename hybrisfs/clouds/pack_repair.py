@@ -281,7 +281,7 @@ class PackRenewer:
         if is_ending(self._fs, pack):
             return "the pack is about to be deleted"
         if not self._fs.is_full:
-            return "only a full member can store again what was lost, and this device is none"
+            return "only a full member can store again what was lost, and this machine is none"
         number = self._number(pack)
         wanted = self._wanted(number)
         if not wanted:
@@ -290,7 +290,7 @@ class PackRenewer:
             self._fetcher.fetch_from_devices([ref for ref in wanted if not ref.is_here])
         chunks = self._read(number)
         if not chunks:
-            return f"{_too_little(pack)}, and no device that is linked has any of it"
+            return f"{_too_little(pack)}, and no machine that is linked has any of it"
         try:
             placed = [(one, self._maker.disperse(one)) for one in self._encode(chunks)]
         except CloudsUnavailable as error:
@@ -299,7 +299,7 @@ class PackRenewer:
             return "the packs that were to replace it were deleted during the repair; repair again"
         left = self._wanted(number)
         if left:
-            here = f"{len(left)} of {len(wanted)} pieces are neither here nor on a device that is linked"
+            here = f"{len(left)} of {len(wanted)} pieces are neither here nor on a machine that is linked"
             return f"{_too_little(pack)}, and {here}"
         return placed[0][1]
 

@@ -52,7 +52,9 @@ class SegmentMender:
             try:
                 data = copies[0] if copies else self._seal_again(segment)
             except ValueError as error:
-                repairs.append(Repair(cloud, finding, None, f"no cloud has it, nor has this device: {error}"))
+                repairs.append(
+                    Repair(cloud, finding, None, f"no cloud has it, nor has this machine: {error}")
+                )
                 continue
             outcome = self._restore(cloud, name, data, writable, move)
             if isinstance(outcome, str):
@@ -73,7 +75,7 @@ class SegmentMender:
         try:
             data = copies[0] if copies else self._seal_again(segment)
         except ValueError as error:
-            return f"{name}: no cloud has it, nor has this device: {error}"
+            return f"{name}: no cloud has it, nor has this machine: {error}"
         outcome = self._restore(away, name, data, writable, move=True)
         return f"{name}: {outcome}" if isinstance(outcome, str) else None
 
@@ -181,7 +183,7 @@ class SegmentMender:
         try:
             data = found[0] if found else self._seal_again(segment)
         except ValueError as error:
-            return f"{name}: no cloud has it, nor has this device: {error}"
+            return f"{name}: no cloud has it, nor has this machine: {error}"
         trouble = self._spread(name, data, holders, copies, writable)
         with self._fs.state.transaction() as tx:
             placement = self.holders(name)

@@ -290,6 +290,6 @@ def _containers_here(volume: OpenVolume) -> list[str]:
     try:
         places = volume.key_values.containers()
     except HybrisError as error:
-        log.warning("it is not known which containers are on this device only: %s", error)
+        log.warning("it is not known which containers are on this machine only: %s", error)
         return []
     return [name for place in places if place.metadata == ON_DEVICE for name in place.containers]

@@ -126,7 +126,7 @@ class Sealer(ChunkNamer):
     def _decrypt(self, flags: int, chunk_id: bytes, sealed: memoryview, length: int) -> bytes:
         data_key = self._data_keys.find(bytes(sealed[1:_NONCE]))
         if data_key is None:
-            raise UnreadableHereError("sealed chunk has a key that this device was not given")
+            raise UnreadableHereError("sealed chunk has a key that this machine was not given")
         key, _ = _keys(data_key, flags, chunk_id)
         body = self._scratch.view[: len(sealed) - SEAL_OVERHEAD]
         try:

@@ -173,7 +173,7 @@ class TableSealer:
         view = memoryview(sealed)
         key = self._keys.find(bytes(view[:EPOCH_SIZE]))
         if key is None:
-            raise UnreadableHereError("share table is sealed with a key that this device was not given")
+            raise UnreadableHereError("share table is sealed with a key that this machine was not given")
         cipher, nonce = _table_cipher(_table_keys(key)[1], view[EPOCH_SIZE:_TABLE])
         try:
             return cipher.decrypt(nonce, view[_TABLE:], None)

@@ -51,8 +51,8 @@ def examine(home: Home) -> Iterator[Finding]:
 
 
 _LIMITS: Final = {
-    Role.READER: "this device only reads it, so that nothing can be changed here",
-    Role.CONTRIBUTOR: "this device may only change what is in the folders that hybrisfs device list names",
+    Role.READER: "this machine only reads it, so that nothing can be changed here",
+    Role.CONTRIBUTOR: "this machine may only change what is in the folders that hybrisfs device list names",
 }
 
 

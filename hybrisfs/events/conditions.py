@@ -44,8 +44,8 @@ def conditions(facts: Facts) -> dict[str, Condition]:
     if facts.removed:
         found["removed"] = Condition(
             "",
-            "this device was removed from the volume: what changes here reaches no other device",
-            "this device belongs to the volume again",
+            "this machine was removed from the volume: what changes here reaches no other machine",
+            "this machine belongs to the volume again",
         )
     missing = facts.missing_mount
     if missing is not None:

@@ -165,7 +165,7 @@ class Following:
             doubts = []
         with self._fs.state.transaction() as tx:
             doubts += [
-                f"{tx.members.name_of(device)} and this device have made different things of the same log: "
+                f"{tx.members.name_of(device)} and this machine have made different things of the same log: "
                 "one of the two programs or disks is wrong, hybrisfs fsck on both tells which"
                 for device in sorted(sharing.agreement.disagreeing)
             ]

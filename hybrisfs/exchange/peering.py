@@ -121,7 +121,7 @@ class Peering:
         try:
             service.start()
         except HybrisError as error:
-            log.warning("no direct links to other devices: %s", error)
+            log.warning("no direct links to other machines: %s", error)
             return None
         return service
 
@@ -150,16 +150,16 @@ class Peering:
         except UnknownEpochError:
             return  # its key comes with the log
         except NewerFormatError as error:
-            log.warning("upgrade HybrisFS, device %s has a newer version: %s", device.hex(), error)
+            log.warning("upgrade HybrisFS, machine %s has a newer version: %s", device.hex(), error)
             return
         except DecodeError as error:
-            log.warning("device %s sent a head that makes no sense: %s", device.hex(), error)
+            log.warning("machine %s sent a head that makes no sense: %s", device.hex(), error)
             return
         self._following.heard(device, head)
         self._links.hear(device, head)
 
     def _raise_alarm(self, device: bytes, reason: str) -> None:
-        log.error("exchange with device %s: %s", device.hex(), reason)
+        log.error("exchange with machine %s: %s", device.hex(), reason)
         self.alarm = reason
 
     def _read_chunk(self, identity: bytes) -> bytes | None:

@@ -110,9 +110,9 @@ class LogStore:
         self._signals.look_around()
         if not self._signals.wait_until(has_seen, self._monotonic() + patience):
             raise HybrisError(
-                "this device has not yet seen all that the session has",
+                "this machine has not yet seen all that the session has",
                 f"it has waited for {patience:g} seconds",
-                "hybrisfs status shows which devices it hears of. Try again.",
+                "hybrisfs status shows which machines it hears of. Try again.",
             )
 
     # -- containers ------------------------------------------------------------------------------

@@ -164,7 +164,7 @@ class ValueSealer:
             return self._own_key
         found = self._epochs.find(epoch)
         if found is None:
-            raise UnreadableHereError(f"the keys of epoch {epoch.hex()} have not come to this device")
+            raise UnreadableHereError(f"the keys of epoch {epoch.hex()} have not come to this machine")
         return _value_key(found)
 
     def checksum(self, share: Buffer) -> bytes:

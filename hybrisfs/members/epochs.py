@@ -132,7 +132,7 @@ def read_epochs(reader: Reader) -> list[EpochKeys]:
         data, metadata = reader.raw(KEY_SIZE), reader.raw(KEY_SIZE)
         excluded = [reader.raw(DEVICE_ID_SIZE) for _ in range(reader.varint(MAX_WRITERS))]
         if any(one >= other for one, other in pairwise(excluded)):
-            raise DecodeError("excluded devices out of order")
+            raise DecodeError("excluded machines out of order")
         epochs.append(EpochKeys(identity, number, data, metadata, frozenset(excluded)))
     if any(one.rank >= other.rank for one, other in pairwise(epochs)):
         raise DecodeError("epochs out of order")
@@ -231,9 +231,9 @@ def open_grant_object(
     reader = Reader(data)
     reader.format(_MAGIC, _VERSION)
     if (reader.raw(EPOCH_SIZE), reader.raw(DEVICE_ID_SIZE)) != (epoch, writer):
-        raise DecodeError("a grant of another epoch or device")
+        raise DecodeError("a grant of another epoch or machine")
     if not verify(public, data[:-SIGNATURE_SIZE], data[-SIGNATURE_SIZE:]):
-        raise DecodeError(f"device {writer.hex()} did not sign this grant")
+        raise DecodeError(f"machine {writer.hex()} did not sign this grant")
     epochs = _read_grant(reader, volume, device)
     reader.raw(SIGNATURE_SIZE)
     reader.end()

@@ -116,7 +116,7 @@ def decode_evidence(key: bytes, value: bytes, breach: Breach) -> Charge:
     public = reader.raw(_KEY_SIZE)
     device = device_id_of(public)
     if key != evidence_key(device, misdeed):
-        raise DecodeError("evidence against another device")
+        raise DecodeError("evidence against another machine")
     if misdeed is Misdeed.FORK:
         return _fork(reader, public)
     return _offence(reader, public, breach)
@@ -140,7 +140,7 @@ def _offence(reader: Reader, public: bytes, breach: Breach) -> Charge:
     reader.end()
     header = update.header
     if header.writer != device_id_of(public) or not header.verify(public):
-        raise DecodeError("an update that the device did not sign")
+        raise DecodeError("an update that the machine did not sign")
     # Evidence within evidence would have to be looked into without end.
     words = breach(update._replace(writes=tuple(one for one in update.writes if one[0][0] != EVIDENCE)))
     if words is None:

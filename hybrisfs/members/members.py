@@ -71,13 +71,13 @@ class Member(Struct, frozen=True):
         state = reader.u8()
         reader.end()
         if state > _RESERVE:
-            raise DecodeError("a device is a member, removed or in reserve")
+            raise DecodeError("a machine is a member, removed or in reserve")
         try:
             member = Member(public, name.decode(), state == _REMOVED, state == _RESERVE)
         except UnicodeDecodeError as error:
-            raise DecodeError("the name of a device is not text") from error
+            raise DecodeError("the name of a machine is not text") from error
         if not member.name.isprintable():
-            raise DecodeError("the name of a device cannot be shown")
+            raise DecodeError("the name of a machine cannot be shown")
         if not is_device_key(public):
             raise DecodeError("a public key that is none")
         return member

@@ -147,7 +147,7 @@ class RoleRecord(NamedTuple):
             raise DecodeError("a role of another version")
         role, since = reader.u8(), reader.u8()
         if role > Role.CONTRIBUTOR or since > 1:
-            raise DecodeError("a role that no device has")
+            raise DecodeError("a role that no machine has")
         areas: tuple[Area, ...] = ()
         if role == Role.CONTRIBUTOR:
             count = reader.u8()

@@ -226,7 +226,7 @@ def _anything(key: bytes, value: bytes) -> None:
 
 def _member(key: bytes, value: bytes) -> None:
     if key != member_key(Member.decode(value).device):
-        raise DecodeError("the key of another device")
+        raise DecodeError("the key of another machine")
 
 
 RULES: Final[Mapping[Kind, Rule]] = {
@@ -265,11 +265,11 @@ def fault(writer: bytes, key: bytes, value: bytes | None) -> str | None:
     rule = RULES[kind]
     named = key[ID] if rule.own else key[-DEVICE_ID_SIZE:] if rule.ends_with_writer else writer
     if named != writer:
-        return f"{described(key)}: only that device writes it"
+        return f"{described(key)}: only that machine writes it"
     if not kind.has_form(key):
         return f"{described(key)}: a key that means nothing"
     if kind == ROLE and whose_role(key) == writer:
-        return f"{described(key)}: no device says what it may do itself"
+        return f"{described(key)}: no machine says what it may do itself"
     if value is None:
         return None if rule.ends else f"{described(key)}: such a register never ends"
     try:

@@ -94,7 +94,7 @@ class CloudRecord(Struct, frozen=True):
         try:
             record = CloudRecord(name.decode(), url.decode(), CloudState(state))
         except ValueError as error:  # no UTF-8, or no state that is known
-            raise DecodeError("a cloud record that no correct device writes") from error
+            raise DecodeError("a cloud record that no correct machine writes") from error
         if not record.name.isprintable() or not record.name or not record.url.isprintable():
             raise DecodeError("the name or URL of a cloud cannot be shown")
         return record

@@ -55,7 +55,7 @@ class ServiceRecord(Struct, frozen=True):
         except UnicodeDecodeError as error:
             raise DecodeError("the URL of a service is not text") from error
         if state > 1 or not record.url.isprintable() or service_key(record.url) != key:
-            raise DecodeError("a service record that no correct device writes")
+            raise DecodeError("a service record that no correct machine writes")
         return record
 
 

@@ -26,7 +26,7 @@ __all__ = ["Signer", "is_limited", "only_reads"]
 def only_reads() -> HybrisError:
     """The error of a reader that may not do this."""
     return HybrisError(
-        "this device only reads the volume",
+        "this machine only reads the volume",
         "a full member has said so",
         "On one of those, hybrisfs device role NAME full lets it write.",
     )
@@ -35,7 +35,7 @@ def only_reads() -> HybrisError:
 def is_limited() -> HybrisError:
     """The error of a contributor that may not do this."""
     return HybrisError(
-        "this device may only change what is in some folders of the volume",
+        "this machine may only change what is in some folders of the volume",
         "a full member has said so",
         "hybrisfs device list names the folders. On a full member, hybrisfs device role NAME full lets it do "
         "all.",
@@ -103,7 +103,7 @@ class Signer:
         self._ensure_chain(tx)
         if not self.may_sign(tx):
             raise HybrisError(
-                "this device was removed from the volume", "nothing that it writes is accepted by others"
+                "this machine was removed from the volume", "nothing that it writes is accepted by others"
             )
 
     def _ensure_chain(self, tx: Transaction) -> None:

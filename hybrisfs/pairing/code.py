@@ -91,7 +91,7 @@ class PairingCode:
         code = "".join(text.split()).lower()
         if not code.startswith(_PREFIX):
             if re.match(r"hfs\d+-", code):
-                raise CodeError("this code is of another version", "", "Update HybrisFS on both devices.")
+                raise CodeError("this code is of another version", "", "Update HybrisFS on both machines.")
             raise CodeError("this is not a pairing code", f"a code begins with {_PREFIX}", _PASTE)
         if len(code) > _MAX_CODE:
             raise CodeError("this is not a pairing code", f"it is longer than {_MAX_CODE} characters", _PASTE)

@@ -88,7 +88,7 @@ class Handshake:
         try:
             return self._private.exchange(X25519PublicKey.from_public_bytes(ephemeral))
         except ValueError as error:  # a point of low order: the result would be known to everybody
-            raise StrangeMessageError("the other device sent an impossible key") from error
+            raise StrangeMessageError("the other machine sent an impossible key") from error
 
     def share(self, agreed: bytes) -> None:
         """Use this shared secret from now on."""

@@ -182,7 +182,7 @@ class Listener:
             except OSError as error:
                 if self._closing:
                     return
-                log.warning("cannot accept a device that wants to join: %s", error)
+                log.warning("cannot accept a machine that wants to join: %s", error)
                 self._environment.sleep(0.1)  # no descriptors are left, perhaps
                 continue
             peer = plain_address(*where)

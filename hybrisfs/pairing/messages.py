@@ -136,7 +136,7 @@ class Grant(Struct, frozen=True):
         )
         only_reads = bool(reader.remaining)
         if only_reads and reader.u8() != 1:
-            raise DecodeError("a device only reads or does not")
+            raise DecodeError("a machine only reads or does not")
         reader.end()
         if [one.number for one in keys.epochs if one.id == FIRST_EPOCH] != [0]:
             raise DecodeError("the first epoch is missing")
@@ -205,7 +205,7 @@ def check_device_name(name: str) -> str:
     """Return `name`; raise `UsageError` unless it can be shown and is short enough."""
     if not name.strip() or not name.isprintable() or len(name.encode()) > _MAX_NAME:
         raise UsageError(
-            f"{name!r} is not a name for a device", f"it needs 1 to {_MAX_NAME} bytes that can be shown"
+            f"{name!r} is not a name for a machine", f"it needs 1 to {_MAX_NAME} bytes that can be shown"
         )
     return name
 

@@ -77,10 +77,10 @@ _JOINER_MAGIC: Final = b"HFPJ"
 _SIGNED_VERSION: Final = 1
 
 _REASONS: Final = {
-    Reason.NOT_CONFIRMED: "the comparison string was not confirmed on the other device",
+    Reason.NOT_CONFIRMED: "the comparison string was not confirmed on the other machine",
     Reason.EXPIRED: "the code has expired",
     Reason.USED: "the code was used already",
-    Reason.WITHDRAWN: "the other device withdrew it",
+    Reason.WITHDRAWN: "the other machine withdrew it",
 }
 
 
@@ -128,7 +128,7 @@ class _Machine(ABC):
                 raise
             raise self._failure("somebody floods it with messages that do not belong to it") from error
         except DecodeError as error:
-            raise self._failure(f"the other device sent a message that makes no sense: {error}") from error
+            raise self._failure(f"the other machine sent a message that makes no sense: {error}") from error
 
     @abstractmethod
     def _take(self, message: bytes, now: float) -> bytes | None:
@@ -225,7 +225,7 @@ class Inviter(_Machine):
         hello.absorb(commitment)
         if self.state is not State.WAITING:
             reply = hello.seal(Kind.REJECT, bytes([Reason.USED]))
-            raise UsedCodeError("a second device came with the same code", reply=reply)
+            raise UsedCodeError("a second machine came with the same code", reply=reply)
         if len(commitment) != HASH_SIZE:
             raise DecodeError(f"a commitment of {len(commitment)} bytes")
         self._handshake = hello
@@ -248,12 +248,12 @@ class Inviter(_Machine):
         reveal = Reveal.decode(body)
         if commit(ephemeral, body) != self._commitment:
             raise self._failure(
-                "the other device is not what it had committed to: somebody may be in between"
+                "the other machine is not what it had committed to: somebody may be in between"
             )
         self._handshake.absorb(ephemeral, body)
         self._handshake.share(agreed)
         if not _signed(reveal.peer, _JOINER_MAGIC, self._handshake.transcript, signature):
-            raise self._failure("the other device could not prove that it has its key")
+            raise self._failure("the other machine could not prove that it has its key")
         self._check_time(now)
         self.joiner = reveal.peer
         self._comparison = self._handshake.comparison()
@@ -262,7 +262,7 @@ class Inviter(_Machine):
     def _check_end(self, message: bytes) -> None:
         if kind_of(message) is Kind.DECLINE:
             self._handshake.open(Kind.DECLINE, message)
-            raise self._failure("it was declined on the other device")
+            raise self._failure("it was declined on the other machine")
         if self.state is not State.GRANTED:
             raise StrangeMessageError("a message came out of order")
         self._handshake.open(Kind.DONE, message)
@@ -375,10 +375,10 @@ class Joiner(_Machine):
         grant = Grant.decode(record)
         assert self.offer is not None
         if not _signed(self.offer.peer, _INVITER_MAGIC, self._handshake.after(record), signature):
-            raise self._failure("the inviting device could not prove that it has its key")
+            raise self._failure("the inviting machine could not prove that it has its key")
         offered = self.offer.volume, self.offer.volume_name
         if self.offer.peer.public not in grant.members or (grant.volume, grant.name) != offered:
-            raise self._failure("the inviting device grants something else than it had offered")
+            raise self._failure("the inviting machine grants something else than it had offered")
         self.granted = grant
         self.state = State.GRANTED
 

@@ -33,15 +33,15 @@ __all__ = ["Admitted", "Guest", "Host", "Joined", "run_inviter", "run_joiner"]
 
 
 def _nobody_came() -> PairingError:
-    return PairingError("the pairing failed", "no device completed it before the code expired")
+    return PairingError("the pairing failed", "no machine completed it before the code expired")
 
 
 def _nobody_answered() -> PairingError:
     return PairingError(
         "the pairing failed",
-        "the other device did not answer in time",
+        "the other machine did not answer in time",
         "Nothing was changed. Is it the newest code, is `hybrisfs device invite` still running, and do both "
-        "devices reach the same network or the same clouds?",
+        "machines reach the same network or the same clouds?",
     )
 
 

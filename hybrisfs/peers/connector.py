@@ -98,7 +98,7 @@ class Connector:
         asleep = self._asleep()
         while True:
             if self._asleep() - asleep > _SLEPT:
-                log.info("the machine slept: connecting to the other devices again")
+                log.info("the machine slept: connecting to the other machines again")
                 asleep = self._asleep()
                 self._local.slept()
                 self.hurry()
@@ -129,7 +129,7 @@ class Connector:
         try:
             meeting = self._handshakes.dial(place)
         except PeerError as error:
-            log.debug("no device at %s: %s", format_place(place), error)
+            log.debug("no machine at %s: %s", format_place(place), error)
         with self._changed:
             if meeting is None:
                 self._targets.failed(place, self._monotonic())

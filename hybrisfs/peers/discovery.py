@@ -137,7 +137,7 @@ class Discovery(ServiceListener):
         except (OSError, Error, RuntimeError, TimeoutError) as error:  # RuntimeError: an address that is gone
             if not self._complained:
                 log.warning(
-                    "this device cannot be found on the local network, nor find others there: %s. "
+                    "this machine cannot be found on the local network, nor find others there: %s. "
                     "It is tried again; addresses that were configured work nevertheless.",
                     error,
                 )
@@ -181,7 +181,7 @@ class Discovery(ServiceListener):
         try:
             info = zc.get_service_info(type_, name, timeout=_RESOLVE_MS)
         except (OSError, Error, TimeoutError) as error:
-            log.debug("device %s cannot be resolved: %s", device.hex(), error)
+            log.debug("machine %s cannot be resolved: %s", device.hex(), error)
             return
         if info is None or not info.port:
             return

@@ -258,7 +258,7 @@ def meet(
     decoder = FrameDecoder()
     theirs = _await_hello(channel, decoder, left)
     if theirs.instance == hello.instance:
-        raise StrangerError("the other side is this device itself")
+        raise StrangerError("the other side is this machine itself")
     return Meeting(channel, decoder, device, place, outgoing, theirs)
 
 
@@ -268,7 +268,7 @@ def _await_hello(channel: SecureChannel, decoder: FrameDecoder, left: Callable[[
         if data is None:
             raise ChannelError("the other side did not say hello in time")
         if not data:
-            raise ChannelError("the other side refused this device")
+            raise ChannelError("the other side refused this machine")
         for frame in decoder.feed(data):
             assert isinstance(frame, Hello)  # the decoder lets nothing else come first
             return frame

@@ -46,11 +46,11 @@ _SMOOTHING: Final = 0.25
 _TOGETHER: Final = 128 << 10  # bytes of small chunks that are sent at once
 
 _PARTINGS: Final = {
-    Parting.CLOSING: "the other device closed the volume",
-    Parting.DUPLICATE: "the other device keeps another link",
-    Parting.REMOVED: "this device is no longer a member, says the other",
-    Parting.BROKEN: "the other device does not understand this one",
-    Parting.FAILED: "something failed on the other device",
+    Parting.CLOSING: "the other machine closed the volume",
+    Parting.DUPLICATE: "the other machine keeps another link",
+    Parting.REMOVED: "this machine is no longer a member, says the other",
+    Parting.BROKEN: "the other machine does not understand this one",
+    Parting.FAILED: "something failed on the other machine",
 }
 
 
@@ -150,7 +150,7 @@ class Link:
 
     def _put(self, frames: bytes) -> None:
         if not self._outbox.put(frames):
-            self.close(Parting.FAILED, "the other device reads too slowly")
+            self.close(Parting.FAILED, "the other machine reads too slowly")
 
     # The reading thread
 
@@ -183,7 +183,7 @@ class Link:
         except Exception as error:
             trouble = disk_trouble(error)
             if trouble is None:
-                log.exception("the link with device %s failed unexpectedly", self.device_id.hex())
+                log.exception("the link with machine %s failed unexpectedly", self.device_id.hex())
             self.close(Parting.FAILED, self._why_it_failed(trouble))
 
     def _why_it_failed(self, trouble: str | None) -> str:
@@ -192,8 +192,8 @@ class Link:
             return "something unexpected failed; the details are in the log"
         device = self.device_id.hex()
         if not self._reason:  # else another of its threads has said so
-            log.warning("the link with device %s ends, and will come again: the disk: %s", device, trouble)
-        return f"this device's disk: {trouble}"
+            log.warning("the link with machine %s ends, and will come again: the disk: %s", device, trouble)
+        return f"this machine's disk: {trouble}"
 
     def _listen(self) -> None:
         heard = self._monotonic()
@@ -212,7 +212,7 @@ class Link:
                 return
             data = self._channel.receive(self._settings.tick)
             if data == b"":
-                raise ChannelError("the other device closed the connection")
+                raise ChannelError("the other machine closed the connection")
 
     def _linger(self) -> None:
         """Take and drop what comes until the other side has had our bye."""
@@ -312,7 +312,7 @@ class Link:
         except Exception as error:
             trouble = disk_trouble(error)
             if trouble is None:
-                log.exception("the link with device %s failed unexpectedly", self.device_id.hex())
+                log.exception("the link with machine %s failed unexpectedly", self.device_id.hex())
             self.abandon(self._why_it_failed(trouble))
 
     def _send_queued(self) -> None:

@@ -30,7 +30,7 @@ class Listener:
             self._socket = _listen(port)
         except OSError as error:
             raise ListenError(
-                f"other devices cannot be expected on port {port}",
+                f"other machines cannot be expected on port {port}",
                 error.strerror or str(error),
                 "Choose another port for this volume, or 0 for any free one.",
             ) from error
@@ -58,7 +58,7 @@ class Listener:
                 connection, where = self._socket.accept()
             except OSError as error:
                 if not self._closing.is_set():
-                    log.error("cannot accept a device: %s", error.strerror)
+                    log.error("cannot accept a machine: %s", error.strerror)
                     self._closing.wait(_PAUSE)
             else:
                 self._accept(connection, plain_address(*where))

@@ -19,7 +19,7 @@ __all__ = ["Line", "open_line"]
 _SILENCE: Final = 2.5 * KEEPALIVE
 
 _REFUSALS: Final[dict[int, str]] = {
-    Said.NOBODY: "the device does not wait at the relay",
+    Said.NOBODY: "the machine does not wait at the relay",
     Said.REFUSED: "the relay has no such space, or its token is another one",
     Said.FULL: "there are too many connections through the relay",
 }

@@ -124,7 +124,7 @@ class PeerService:
         for link in links:
             if not link.join(max(0.0, deadline - self._monotonic())):
                 link.abandon("the volume was closed")
-                log.warning("the link with device %s is still busy", link.device_id.hex())
+                log.warning("the link with machine %s is still busy", link.device_id.hex())
 
     @property
     def port(self) -> int:
@@ -137,7 +137,7 @@ class PeerService:
             self._members = members
         for link in self._links.all():
             if link.device_id not in members:
-                link.close(Parting.REMOVED, "the device is no longer a member")
+                link.close(Parting.REMOVED, "the machine is no longer a member")
         self._connector.keep_members(frozenset(members))
         self._call_through_relays()
         self._connector.hurry()
@@ -191,7 +191,7 @@ class PeerService:
                 if self._callbacks.verify_chunk(chunk_ids[at], data):
                     found[at] = data
                 else:
-                    log.warning("device %s answered with bytes that are not the chunk", link.device_id.hex())
+                    log.warning("machine %s answered with bytes that are not the chunk", link.device_id.hex())
             lacking = [at for at in lacking if found[at] is None]
         return found
 
@@ -231,11 +231,11 @@ class PeerService:
                 link.start()
         for other in closing:
             if other is not link:
-                other.close(Parting.DUPLICATE, "another link with this device stays")
+                other.close(Parting.DUPLICATE, "another link with this machine stays")
         if link in closing:
             meeting.channel.close()
             return
-        log.info("linked with device %s at %s", link.device_id.hex(), format_place(link.place))
+        log.info("linked with machine %s at %s", link.device_id.hex(), format_place(link.place))
         self._callbacks.links_changed()
         if not meeting.outgoing and meeting.hello.port and isinstance(meeting.place, tuple):
             self._connector.seen(link.device_id, [(meeting.place[0], meeting.hello.port)])
@@ -243,7 +243,7 @@ class PeerService:
     def _ended(self, link: Link, reason: str) -> None:
         """Called by the link's own thread, as the last thing that it does."""
         if self._links.remove(link):
-            log.info("the link with device %s ended: %s", link.device_id.hex(), reason)
+            log.info("the link with machine %s ended: %s", link.device_id.hex(), reason)
             self._connector.lost(link.device_id, link.age > self._settings.stable)
         for other in self._links.current():
             if other.device_id == link.device_id:

@@ -99,9 +99,9 @@ def parse_address(text: str) -> Address:
     if bracketed:
         host = host[1:-1]
     if not colon or not host or (":" in host and not bracketed) or not port.isascii() or not port.isdigit():
-        raise UsageError(f"{text!r} is not an address of a device", "", "Write HOST:PORT or [IPV6]:PORT.")
+        raise UsageError(f"{text!r} is not an address of a machine", "", "Write HOST:PORT or [IPV6]:PORT.")
     if len(port) > _PORT_DIGITS or not 0 < int(port) < 1 << 16:
-        raise UsageError(f"{text!r} is not an address of a device", "ports are 1 to 65535")
+        raise UsageError(f"{text!r} is not an address of a machine", "ports are 1 to 65535")
     return host, int(port)
 
 

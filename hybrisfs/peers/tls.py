@@ -89,11 +89,11 @@ class TlsIdentity:
         except (ValueError, UnsupportedAlgorithm) as error:
             raise StrangerError("the other side's certificate cannot be read") from error
         if not isinstance(public, Ed25519PublicKey):
-            raise StrangerError("the other side's certificate has no device key")
+            raise StrangerError("the other side's certificate has no machine key")
         key = public.public_bytes(Encoding.Raw, PublicFormat.Raw)
         device = device_id_of(key)
         if members.public_key(device) != key:
-            raise StrangerError(f"device {device.hex()} is not a member of this volume")
+            raise StrangerError(f"machine {device.hex()} is not a member of this volume")
         return device
 
 

@@ -276,7 +276,7 @@ class Puller:
         try:
             self._memory.store(news)
         except OSError as error:
-            log.warning("what was seen of the other devices is not kept: %s", error)
+            log.warning("what was seen of the other machines is not kept: %s", error)
             return
         self._remembered.update(news)
 
@@ -407,7 +407,7 @@ class _Pull:
             complete = self._puller._log.receive_pulled(action.updates)
         except OSError as error:
             # The log lacks the updates, so that they are fetched again later.
-            log.warning("updates of device %s were not received: %s", action.device.hex(), error)
+            log.warning("updates of machine %s were not received: %s", action.device.hex(), error)
             return
         if not complete:
             self._follow.hurry()

@@ -197,7 +197,7 @@ class Receiver:
     def _note(self, refused: Refused) -> None:
         if not refused.retryable and refused.reason is not Reason.NOT_VOUCHED:
             self.refused = refused.message
-            log.warning("an update of another device was refused: %s", refused.message)
+            log.warning("an update of another machine was refused: %s", refused.message)
 
 
 def _checked_alone(data: bytes) -> CheckedUpdate:

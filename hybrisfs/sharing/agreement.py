@@ -72,7 +72,7 @@ class Agreement:
                 if own is not None and head.state is not None and head.state.history == own.history:
                     (found.discard if head.state == own else found.add)(device)
             for device in found - self._disagreeing:
-                log.error("device %s has made another state of the same log", device.hex())
+                log.error("machine %s has made another state of the same log", device.hex())
             self._disagreeing = frozenset(found)
 
     def claim(self, tx: Transaction) -> StateClaim | None:

@@ -160,5 +160,5 @@ def _no_room() -> HybrisError:
     return HybrisError(
         "no new keys can be made for the volume",
         "there are too many already",
-        "Remove the device that made them, or remove this one on another device.",
+        "Remove the machine that made them, or remove this one on another machine.",
     )

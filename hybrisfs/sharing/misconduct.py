@@ -189,7 +189,7 @@ class Trials:
                 if accused:
                     self._membership.vote(tx, accused, Stance.SUSPEND)
             except (HybrisError, OSError) as error:
-                log.error("this device cannot vote on a removal: %s", error)
+                log.error("this machine cannot vote on a removal: %s", error)
                 return False
         return bool(seconded or accused)
 

@@ -65,13 +65,13 @@ class RegisterCheck:
             wrong = None
             if mine is None:
                 if not superseded and not _may_be_twisted(key):
-                    wrong = "the value that update {} of device {} wrote is missing"
+                    wrong = "the value that update {} of machine {} wrote is missing"
             else:
                 self._found += 1
                 if mine != (value,):
-                    wrong = "the value is not the one that update {} of device {} wrote"
+                    wrong = "the value is not the one that update {} of machine {} wrote"
                 elif superseded:
-                    wrong = "the value that update {} of device {} wrote was superseded and is still there"
+                    wrong = "the value that update {} of machine {} wrote was superseded and is still there"
             if wrong is not None:
                 writer = entry.update.header.writer.hex()
                 yield f"{described(key)}: {wrong.format(entry.clock, writer)}"
@@ -113,7 +113,7 @@ class RegisterCheck:
         """Members whose rows differ from their own statements or from the registers."""
         for device, public, name, state, *_ in member_rows(self._db):
             if Member(public, name).device != device:
-                yield f"member {device.hex()}: the public key is not that of the device"
+                yield f"member {device.hex()}: the public key is not that of the machine"
                 continue
             signed = _member(newest_value(self._db, member_key(device)))
             if signed is None or signed.device != device:

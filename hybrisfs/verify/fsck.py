@@ -97,11 +97,9 @@ class Fsck:
                 elif state is SET_ASIDE:
                     whose = _files_of(db, number)
                     what = f"chunk {identity.hex()} is damaged, and the clouds have lost it"
-                    report.add("cache", f"{what}: data of {whose} is lost unless another device has it")
+                    report.add("cache", f"{what}: data of {whose} is lost unless another machine has it")
                 elif state.is_dirty:
-                    what = (
-                        f"chunk {identity.hex()} is damaged here; the device that made it has yet to share it"
-                    )
+                    what = f"chunk {identity.hex()} is damaged here; its machine has yet to share it"
                     report.add("cache", what, "warning")
                 else:
                     report.add(
@@ -166,7 +164,7 @@ def _check_lost(db: Snapshot, report: FsckReport) -> None:
     for number, pack in lost_packs(db).items():
         lost = what_is_lost(db, number)
         if lost.chunks:
-            where = f"{lost.absent} of them are not on this device" if lost.absent else "they are kept here"
+            where = f"{lost.absent} of them are not on this machine" if lost.absent else "they are kept here"
             what = f"the clouds have lost pack {pack.hex()[:16]}: {lost.chunks} pieces of files, {where}"
             report.add("clouds", what)
 

@@ -106,13 +106,13 @@ class LogCheck:
             waiting += [row for row in rows if row.parent == branch.id and row.device == branch.device]
         for row in rows:
             if row.id not in self._branches:
-                yield f"branch {row.id.hex()} of device {row.device.hex()} grows from nothing"
+                yield f"branch {row.id.hex()} of machine {row.device.hex()} grows from nothing"
 
     def updates(self, wrong: Callable[[str], None]) -> Iterator[LogRow | None]:
         """The updates in order, None for bare ones and what cannot be decoded; *wrong* hears what is wrong
         with each."""
         for row in updates_in_order(self._db):
-            name = f"update {row.clock} of device {row.device.hex()}"
+            name = f"update {row.clock} of machine {row.device.hex()}"
             if row.data is None:
                 self._newest[row.branch] = _cause(row[:5], row.vector)
                 yield None
@@ -143,7 +143,7 @@ class LogCheck:
         if (header.writer, header.clock, header.hash) != (row.device, row.clock, row.hash):
             return "the columns beside it describe another update"
         if row.chunk_high is not None and header.writer != self._device:
-            return "it is recorded as signed on this device, which is not its writer"
+            return "it is recorded as signed on this machine, which is not its writer"
         prev = self._previous(header)
         if prev is None or not prev.number < row.number:
             return "it does not follow the one before"

@@ -59,7 +59,7 @@ class Agreed:
         """Let each device say so often at least that it is there. Raises UsageError."""
         if not LEAST_ANNOUNCE <= seconds <= _LONGEST:
             raise UsageError(
-                f"devices cannot announce themselves every {seconds} seconds",
+                f"machines cannot announce themselves every {seconds} seconds",
                 f"{LEAST_ANNOUNCE} to {_LONGEST} are possible",
             )
         self._change(lambda tx, root: self._fs.labels.ask_for_announcements(tx, root, seconds))

@@ -202,7 +202,7 @@ class Unreadable:
         paths = self._paths(chunks)
         found = [self._explain(path) for path in paths[:_TOLD]]
         if len(paths) > _TOLD:
-            found.append("more files cannot be read now, as only other devices have their newest bytes")
+            found.append("more files cannot be read now, as only other machines have their newest bytes")
         return found
 
     def _paths(self, chunks: list[int]) -> list[str]:
@@ -225,11 +225,11 @@ class Unreadable:
         try:
             device, number = self._versions.newest(path)
         except HybrisError:
-            return f"{named} cannot be read now: no cloud and no linked device has its bytes"
+            return f"{named} cannot be read now: no cloud and no linked machine has its bytes"
         if device == self._sharing.membership.own_name:
-            why = "no cloud has its newest bytes any more, and no linked device has them"
+            why = "no cloud has its newest bytes any more, and no linked machine has them"
         else:
-            why = f"{shown(device)} wrote its newest bytes, which no cloud and no linked device has"
+            why = f"{shown(device)} wrote its newest bytes, which no cloud and no linked machine has"
         if number is None:
             return f"{named} cannot be read now: {why}. No version before it can be read either"
         where = self._mounting.directory

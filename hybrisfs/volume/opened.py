@@ -218,7 +218,7 @@ def _send_offline_beacon(name: str, shipper: Shipper, thread: threading.Thread) 
         try:
             shipper.send_offline_beacon()
         except (DispersalError, OSError) as error:
-            log.debug("the clouds were not told that this device goes offline: %s", error)
+            log.debug("the clouds were not told that this machine goes offline: %s", error)
 
     speaker = threading.Thread(target=say, name=f"{name}-offline", daemon=True)
     speaker.start()

@@ -26,11 +26,11 @@ __all__ = ["devices_of", "notices_of", "volume_status"]
 
 _LONG: Final = 86_400  # seconds; until then a cloud that is away is trouble enough
 _READER: Final = (
-    "this device only reads the volume: nothing can be changed here. On a full member, "
+    "this machine only reads the volume: nothing can be changed here. On a full member, "
     "hybrisfs device role NAME full lets it write"
 )
 _CONTRIBUTOR: Final = (
-    "this device may only change what is in {folders}: elsewhere programs get an error. On a "
+    "this machine may only change what is in {folders}: elsewhere programs get an error. On a "
     "full member, hybrisfs device role NAME full lets it change all"
 )
 _NO_FOLDER: Final = "folders that are gone"
@@ -173,8 +173,8 @@ def _about_accused(accused: Iterable[Accused]) -> list[str]:
         accusers = " and ".join(shown(vote.by) for vote in one.votes if vote.counts)
         until = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.until)) if one.until else None
         found.append(
-            f"{'this device' if one.this else shown(one.name)} is suspended, as {accusers} says: "
-            f"hybrisfs device keep {one.id[:8]} {'on another device ' if one.this else ''}vetoes that"
+            f"{'this machine' if one.this else shown(one.name)} is suspended, as {accusers} says: "
+            f"hybrisfs device keep {one.id[:8]} {'on another machine ' if one.this else ''}vetoes that"
             + (f" until {until}" if until else "")
         )
     return found
@@ -223,7 +223,7 @@ def _about_all(volume: Opened, clouds: Sequence[CloudStatus]) -> list[str]:
     if not clouds or not all(when_emptied(one.name) in one.reason for one in clouds):
         return []
     return [
-        "no cloud has this volume now: it was deleted on another device, or all of them are away. If it was "
+        "no cloud has this volume now: it was deleted on another machine, or all of them are away. If it was "
         f"deleted, copy what you need elsewhere, and run hybrisfs volume leave {volume.name} --force"
     ]
 
@@ -233,7 +233,7 @@ def _about_roles(volume: Opened, devices: list[Device]) -> list[str]:
     found = [_proposal(device, one) for device in devices for one in device.proposed or ()]
     found += [
         f"{shown(one.name)} {'is a reader' if one.reader else 'is limited to folders'}, "
-        "but has signed other changes: no device accepts them"
+        "but has signed other changes: no machine accepts them"
         for one in devices
         if one.overstepped
     ]
@@ -243,25 +243,25 @@ def _about_roles(volume: Opened, devices: list[Device]) -> list[str]:
     advice = "copy what you need to another folder, or have it made a full member again"
     if unsaved:
         found.append(
-            f"{unsaved:,} files and folders were changed here before this device heard that it may not, and "
-            f"are on no other device: {advice}"
+            f"{unsaved:,} files and folders were changed here before this machine heard that it may not, and "
+            f"are on no other machine: {advice}"
         )
     elif lacking:
         found.append(
-            f"{lacking:,} bytes were written here before this device was to read only, and are on no cloud: "
-            f"other devices get them over a link alone; {advice}"
+            f"{lacking:,} bytes were written here before this machine was to read only, and are on no cloud: "
+            f"other machines get them over a link alone; {advice}"
         )
     return found
 
 
 def _proposal(device: Device, one: Proposal) -> str:
     """A role that a member proposes for a device, and how to agree to it."""
-    who = "this device" if device.this else shown(device.name)
+    who = "this machine" if device.this else shown(device.name)
     folders = one.folders or []
     what = f"change only what is in {_these(folders)}" if folders else "only read"
     words = " ".join([one.role, *(f"--folder {quoted(folder)}" for folder in folders)])
     command = f"hybrisfs device role {device.id[:8]} {words}"
-    return f"{shown(one.by)} wants {who} to {what}: {command} on another device agrees"
+    return f"{shown(one.by)} wants {who} to {what}: {command} on another machine agrees"
 
 
 def _about_limits(devices: list[Device]) -> list[str]:
@@ -277,7 +277,7 @@ def _these(folders: Sequence[str]) -> str:
 def _about_deletions(volume: Opened, undeletable: Mapping[int, int]) -> list[str]:
     """What this device may not delete on clouds."""
     return [
-        f"{count:,} object{'s wait' if count > 1 else ' waits'} for a device that may delete "
+        f"{count:,} object{'s wait' if count > 1 else ' waits'} for a machine that may delete "
         f"on {_cloud_name(volume, number)}"
         for number, count in sorted(undeletable.items())
     ]
@@ -313,7 +313,7 @@ def _about_losses(volume: Opened) -> list[str]:
     what = "the clouds have lost content of files, which is on no cloud now"
     command = f"hybrisfs repair {volume.name}"
     if lost.absent:
-        advice = f"Some of it is not on this device: run {command} on those that may hold it"
+        advice = f"Some of it is not on this machine: run {command} on those that may hold it"
     else:
         advice = f"It is kept here until it is there again: {command} sees to that at once"
     return [f"{what}. {advice}"]
@@ -334,7 +334,7 @@ def _about_values(volume: Opened, values: ValueFacts) -> list[str]:
             day = _day(since)
             remedy = f"when it is back, or with hybrisfs cloud remove {name}"
             if volume.engine.upkeep.refused_deletion(number) is not None:
-                remedy = "when this device has credentials that may delete"
+                remedy = "when this machine has credentials that may delete"
             found.append(
                 f"values that were deleted or replaced since {day} are still on {name}: they go {remedy}"
             )

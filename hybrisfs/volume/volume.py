@@ -112,10 +112,10 @@ class Volume(Opened):
     def _require_membership(self) -> None:
         if self.following.was_removed:
             raise HybrisError(
-                f"this device was removed from the volume {self.name}",
-                "what changes here reaches no other device",
+                f"this machine was removed from the volume {self.name}",
+                "what changes here reaches no other machine",
                 "Copy what you need to another folder. To belong to the volume again, leave it here "
-                f"(hybrisfs volume leave {self.name} --force) and pair this device again.",
+                f"(hybrisfs volume leave {self.name} --force) and pair this machine again.",
             )
 
     def drop_cache(self) -> Dropped:

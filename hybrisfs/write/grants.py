@@ -110,7 +110,7 @@ class Grants:
             if not any(one.id == epoch for one in epochs):
                 # To the writer this device was removed; or is not known yet: then there will be another.
                 left_out = True
-                raise EarlierVersionError("the grant has no key for this device")
+                raise EarlierVersionError("the grant has no key for this machine")
             return epochs
 
         try:
@@ -120,7 +120,7 @@ class Grants:
         except CloudsUnavailable as error:
             if left_out:
                 self._denied |= {epoch}
-            log.info("no cloud has a key of epoch %s for this device: %s", epoch.hex(), error)
+            log.info("no cloud has a key of epoch %s for this machine: %s", epoch.hex(), error)
         except OSError as error:
             log.error("new keys of the volume cannot be stored: %s", error)
         return False

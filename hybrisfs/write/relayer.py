@@ -146,7 +146,7 @@ class Relayer:
             try:
                 self._fetcher.fetch_one(ref)
             except (ChunkUnavailable, OSError) as error:
-                log.info("what another device wrote cannot be relayed yet: %s", error)
+                log.info("what another machine wrote cannot be relayed yet: %s", error)
                 self._gate.unreadable.add(ref.number)
         return self._sealed(*batch) if batch is not None else None
 

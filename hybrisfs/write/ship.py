@@ -227,7 +227,7 @@ class Shipper:
                 self._put_head()
                 self._unannounced = False
         except (CloudsUnavailable, OSError) as error:
-            log.warning("what other devices wrote waits for the clouds: %s", error)
+            log.warning("what other machines wrote waits for the clouds: %s", error)
             return
         self._relay_at = self._monotonic() + self.limits.relay_pause
 

@@ -107,7 +107,7 @@ def test_parts_of_two_kits_cannot_be_mixed() -> None:
 
 
 def test_who_does_not_know_the_voucher_or_is_no_member_cannot_make_one() -> None:
-    with pytest.raises(DecodeError, match="no device of the volume"):
+    with pytest.raises(DecodeError, match="no machine of the volume"):
         copy_of(kit(record=replace(RECORD, voucher=b"?" * 32))).open(SECRET)
     with pytest.raises(DecodeError, match="no member signed"):
         copy_of(kit(device=STRANGER)).open(SECRET)

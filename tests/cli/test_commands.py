@@ -250,7 +250,7 @@ def test_status_when_all_is_well(photos: FakeVolume, run: Run, tmp_path: Path) -
         (
             {"cloud-0": "full", "cloud-1": "full"},
             3,
-            "3 changes (5.0 kB) wait on this device: 2 clouds are needed, 1 of 3 work.",
+            "3 changes (5.0 kB) wait on this machine: 2 clouds are needed, 1 of 3 work.",
         ),
         (
             {"cloud-0": "down", "cloud-2": "refusing"},
@@ -318,7 +318,7 @@ def test_status_names_what_only_machines_hold(
 def test_status_of_a_removed_device_says_so_first(photos: FakeVolume, run: Run) -> None:
     photos.removed = True
     assert run("status").stdout.splitlines()[1] == (
-        "  This device was removed from the volume: what changes here reaches no other device."
+        "  This machine was removed from the volume: what changes here reaches no other machine."
     )
 
 

@@ -125,7 +125,7 @@ def test_a_deletion_is_decided(
     ("words", "complaint"),
     [
         (["device", "join", "hfs1-typo"], "is not a code"),
-        (["device", "rename", "nobody", "x"], "is not a device of this volume"),
+        (["device", "rename", "nobody", "x"], "is not a machine of this volume"),
         (["conflicts", "keep", "plain.txt"], "there is no conflict at plain.txt"),
         (["conflicts", "keep-all", "plain.txt"], "there is no conflict at plain.txt"),
         (["conflicts", "merge", "plain.txt"], "there is no conflict at plain.txt"),

@@ -165,7 +165,7 @@ def test_gc(photos: FakeVolume, run: Run) -> None:
         "  perhaps on the way still: 4 shares that nothing names\n"
         "  to be deleted when the clouds can be reached: 1 pack (1.0 MB)\n"
         "  the log: 1,000 changes summed up in a checkpoint "
-        "(2.0 MB freed on this device), 1 kept one by one\n"
+        "(2.0 MB freed on this machine), 1 kept one by one\n"
         "  waiting for $'lap\\ntop' to agree\n"
     )
     assert json.loads(run("gc", "--dry-run", "--json").stdout)["dry_run"] is True
@@ -173,9 +173,9 @@ def test_gc(photos: FakeVolume, run: Run) -> None:
     photos.collector.facts = {**nothing, "due": {"packs": 2, "bytes": 1}, "undeletable": 3}
     assert run("gc").stdout == (
         "photos: nothing was deleted.\n"
-        "  3 objects wait for a device that may delete: the credentials of this one may not\n"
+        "  3 objects wait for a machine that may delete: the credentials of this one may not\n"
         "  the log: 1,000 changes summed up in a checkpoint "
-        "(2.0 MB freed on this device), 1 kept one by one\n"
+        "(2.0 MB freed on this machine), 1 kept one by one\n"
     )
     photos.collector.facts = {**nothing, "trouble": "no cloud answers"}
     assert run("gc").exit_code == 1

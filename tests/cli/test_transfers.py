@@ -48,7 +48,7 @@ def test_status_tells_of_a_pause_until_it_ends(photos: FakeVolume, run: Run) -> 
     assert run("pause", "photos").stdout == f"photos: {said}\n"
     status = run("status").stdout
     assert f"  {said}\n" in status
-    assert "3 changes wait on this device." in status
+    assert "3 changes wait on this machine." in status
     assert run("resume").stdout == "photos: Transfers go on.\n"
     assert "paused" not in run("status").stdout
     photos.transfers.held = "metered"

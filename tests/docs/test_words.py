@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -75,3 +77,55 @@ def test_forbidden_words_are_found(text: str) -> None:
 )
 def test_other_words_are_not(text: str) -> None:
     assert not forbidden(text)
+
+
+# -- a device is called a machine where people read of it -----------------------------------------------
+
+_CALLED_DEVICE = re.compile(
+    r"(?<!hybrisfs )(?<![./_-])\b[Dd]evices?\b(?![_=/|.-]\w)"
+    r"(?! (?:list|role|invite|join|keep|remove|rename|proof|check-proof)\b)"
+)
+_OTHERWISE = (
+    re.compile(r"\b(?:SELECT|INSERT|UPDATE|DELETE|CREATE|PRIMARY KEY)\b|, clock, |\bclock >="),  # SQL
+    re.compile(r"^hybrisfs[. ]\S* ?2026-11 "),  # a purpose of keys, part of a format
+    re.compile(r"is a device, a socket or a pipe"),
+    re.compile(r"device, log, clouds|\(device\)|--metadata device|device\|log"),  # a place of keys
+    re.compile(r"a device key seed|^device tag$|^device recovery "),
+)
+"""Strings with the word that mean something else, or that nobody reads."""
+
+
+def _sentences(source: str) -> Iterator[str]:
+    """The string constants of a source but for its docstrings, without what is put into them."""
+    tree = ast.parse(source)
+    unread = {id(one.value) for one in ast.walk(tree) if isinstance(one, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in unread:
+            yield node.value
+
+
+def called_device(source: str) -> list[str]:
+    """What a program says of a device, calling it so."""
+    return [
+        text
+        for text in _sentences(source)
+        if " " in text.strip()
+        and _CALLED_DEVICE.search(text)
+        and not any(one.search(text) for one in _OTHERWISE)
+    ]
+
+
+def test_messages_speak_of_machines() -> None:
+    found = {
+        _page_name(path): called_device(path.read_text())
+        for path in _SOURCES
+        if path.suffix == ".py" and "api" not in path.parts and "state" not in path.parts
+    }
+    assert {name: texts for name, texts in found.items() if texts} == {}
+
+
+def test_a_message_about_a_device_is_found() -> None:
+    assert called_device('x = f"{n} changes wait on this device: {why}"') == [
+        " changes wait on this device: "
+    ]
+    assert called_device('"""On this device."""\nx = "see hybrisfs device list"\ny = "device list"') == []

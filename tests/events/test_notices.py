@@ -67,6 +67,8 @@ def test_a_panel_is_told_the_worst() -> None:
     assert (told.state, told.text) == ("busy", "2 files are on your machines only, and on no cloud yet")
     told = summary(facts(removed=True, machines_only=lacking))
     assert told.state == "trouble"
-    assert told.text == ("this device was removed from the volume: what changes here reaches no other device")
+    assert told.text == (
+        "this machine was removed from the volume: what changes here reaches no other machine"
+    )
     assert summary(facts(pending_files=2, conflicts=1)).state == "attention"
     assert summary(facts(conflicts=1, states={"amber": "down", "birch": "down"})).state == "trouble"

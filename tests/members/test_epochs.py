@@ -58,9 +58,9 @@ def test_who_was_granted_an_epoch_before_is_named_and_given_nothing() -> None:
 def test_a_grant_is_for_one_volume_epoch_and_writer() -> None:
     with pytest.raises(DecodeError):
         open_grant(GRANT, bytes(16), A)
-    with pytest.raises(DecodeError, match="another epoch or device"):
+    with pytest.raises(DecodeError, match="another epoch or machine"):
         opened(OBJECT, epoch=SECOND.id)
-    with pytest.raises(DecodeError, match="another epoch or device"):
+    with pytest.raises(DecodeError, match="another epoch or machine"):
         open_grant_object(OBJECT, THIRD.id, VOLUME, B.public, B.device_id, A)
     with pytest.raises(DecodeError, match="did not sign"):
         open_grant_object(OBJECT, THIRD.id, VOLUME, B.public, A.device_id, A)

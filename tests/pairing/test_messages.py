@@ -75,7 +75,7 @@ def test_what_no_reader_accepts_is_not_written(grant: Grant) -> None:
 
 @pytest.mark.parametrize("name", ["", "  ", "a\nb", "\x1b[31m", "x" * 256])
 def test_names_that_cannot_be_shown(name: str) -> None:
-    with pytest.raises(UsageError, match="not a name for a device"):
+    with pytest.raises(UsageError, match="not a name for a machine"):
         check_device_name(name)
 
 

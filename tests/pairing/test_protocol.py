@@ -220,7 +220,7 @@ def test_a_code_that_expires_on_the_way_gets_nothing() -> None:
 def test_a_second_joiner_is_refused_and_the_first_goes_on(count: int) -> None:
     one, two = advance(count)
     second = joiner(seed=7, key=OTHER)
-    with pytest.raises(UsedCodeError, match="second device") as told:
+    with pytest.raises(UsedCodeError, match="second machine") as told:
         one.receive(second.hello(NOW), NOW)
     assert told.value.reply is not None
     with pytest.raises(PairingError, match="used already"):

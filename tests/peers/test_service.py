@@ -334,7 +334,7 @@ def test_when_one_of_two_links_ends_the_other_pushes_what_it_may_have_swallowed(
         [link] = a.service._links.all()
         with mock.patch.object(link, "advanced") as advanced:
             duplicate = mock.Mock(device_id=b.id, age=0.0)
-            a.service._ended(duplicate, "another link with this device stays")
+            a.service._ended(duplicate, "another link with this machine stays")
         advanced.assert_called_once_with()
 
 

@@ -112,17 +112,17 @@ def test_addition_and_oversize_are_refused() -> None:
 
 def test_a_head_belongs_to_its_device_volume_and_key() -> None:
     other = replace(HEAD, writer=KEYS[1].device_id)
-    with pytest.raises(DecodeError, match="another device's head"):
+    with pytest.raises(DecodeError, match="another machine's head"):
         opened(encode_head(other, KEYS[1], BOX_KEY, NONCE))
     with pytest.raises(DecodeError, match="did not sign"):
         opened(forged(other))
-    with pytest.raises(DecodeError, match="another volume or device"):
+    with pytest.raises(DecodeError, match="another volume or machine"):
         opened(forged(replace(HEAD, volume=bytes(16))))
     with pytest.raises(DecodeError, match="another volume or key"):
         decode_head(SEALED, bytes(16), KEY.public, BOX_KEY)
     with pytest.raises(DecodeError, match="another volume or key"):
         decode_head(SEALED, VOLUME, KEY.public, OneKey(bytes(32)))
-    with pytest.raises(ValueError, match="its own device only"):
+    with pytest.raises(ValueError, match="its own machine only"):
         encode_head(HEAD, STRANGER, BOX_KEY, NONCE)
 
 

@@ -74,7 +74,7 @@ def test_a_removed_device_reads_and_writes_nothing_more(group: Group) -> None:
     until(lambda: "removed" in c.run("status"), "carol to be told")
     assert b"of carol, too late" not in same_trees([a, b])
     assert not (c.mountpoint / "after").exists()
-    with pytest.raises(CommandFailedError, match="is not a device"):
+    with pytest.raises(CommandFailedError, match="is not a machine"):
         a.run("device", "remove", "carol")
     # Everything is still to be had, from the clouds alone, and by a device that comes later.
     b.cache_drop()

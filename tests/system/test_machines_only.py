@@ -87,7 +87,7 @@ def test_a_removed_device_that_learns_it_from_the_clouds_alone_says_so_first(gro
     (c.mountpoint / "of carol").write_text("nobody gets this")
     done = c.attempt("sync", "--wait", "--timeout", "30")
     assert done.returncode not in (0, None)
-    assert "removed from the volume" in done.stderr and "reaches no other device" in done.stderr
+    assert "removed from the volume" in done.stderr and "reaches no other machine" in done.stderr
     assert "This device was removed from the volume" in first_line(c)
     assert "Everything is safe" not in c.run("status")
     assert c.status()["removed"] is True

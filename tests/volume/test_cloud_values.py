@@ -217,14 +217,14 @@ def test_a_damaged_store_is_named_and_keeps_nothing_else_from_being_repaired(dev
     for path in cloud.glob("packs/*/*"):
         path.unlink()
     facts = scrub(device)
-    assert [one.what for one in facts.problems if one.cloud == "this device"] != []
+    assert [one.what for one in facts.problems if one.cloud == "this machine"] != []
     assert counts(facts, "missing").keys() == {cloud.name}
     assert "key-value store" in {one.where for one in device.fsck().problems}
     done = repair(device)
-    assert [one.cloud for one in done.problems] == ["this device"]
+    assert [one.cloud for one in done.problems] == ["this machine"]
     assert "kv.db" in done.problems[0].what
     assert done.repaired > 0
-    assert [one.cloud for one in scrub(device).problems] == ["this device"]
+    assert [one.cloud for one in scrub(device).problems] == ["this machine"]
     assert_readable(device, 2)
 
 

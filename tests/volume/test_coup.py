@@ -129,7 +129,7 @@ def test_two_remove_one_for_good(first: First, second: Second) -> None:
     meet(first, second)
     for device in (first, second):
         assert [fact.final for fact in device.volume.accused()] == [True]
-        with pytest.raises(UsageError, match="is not a device"):
+        with pytest.raises(UsageError, match="is not a machine"):
             device.volume.remove_device("mallory")
 
 

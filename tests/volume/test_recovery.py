@@ -60,7 +60,7 @@ def test_nobody_waits_for_a_kit_and_it_is_no_device(first: First, second: Second
         assert kit not in [one.id for one in device.volume.devices()]
         assert bytes.fromhex(kit) not in device.volume.sharing.current_members()
         assert bytes.fromhex(kit) in device.volume.sharing.key_holders()
-        with pytest.raises(UsageError, match="is not a device"):
+        with pytest.raises(UsageError, match="is not a machine"):
             device.volume.remove_device(kit)
     collected = first.volume.collector.collect(lambda stage, done, total: None, dry_run=True).as_dict()
     assert kit not in str(collected)

@@ -100,7 +100,7 @@ def test_what_may_not_be_deleted_is_noted_and_no_trouble_of_a_cloud(ordinary: Fi
     assert troubles(ordinary) == []
     status = ordinary.volume.status()
     assert status.undeletable
-    assert any("for a device that may delete" in one for one in status.notices)
+    assert any("for a machine that may delete" in one for one in status.notices)
     assert collect(ordinary).as_dict()["undeletable"] == status.undeletable
     ordinary.write("more", noise(3, MIB))
     ordinary.sync()

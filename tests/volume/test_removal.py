@@ -53,7 +53,7 @@ def test_the_removed_device_is_not_given_the_new_key(fleet: Fleet) -> None:
     assert ada.tree() == bob.tree() == dan.tree()
     with pytest.raises(HybrisError, match="removed from the volume"):
         cyd.rig.sharing.membership.rename("ada", "nobody")
-    with pytest.raises(UsageError, match="is not a device"):
+    with pytest.raises(UsageError, match="is not a machine"):
         ada.rig.sharing.membership.remove("cyd")
     with pytest.raises(UsageError, match="leaves in another way"):
         ada.rig.sharing.membership.remove("ada")

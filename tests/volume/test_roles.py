@@ -162,7 +162,7 @@ def test_what_a_reader_signs_changes_nothing_anywhere(tmp_path: Path, stack: Exi
     assert not first.volume.following.was_removed
     assert [one.name for one in first.volume.config.clouds] == ["cloud-0", "cloud-1", "cloud-2"]
     assert facts_of(first, "nas").overstepped
-    assert any("no device accepts them" in one for one in first.volume.status(look=False).warnings)
+    assert any("no machine accepts them" in one for one in first.volume.status(look=False).warnings)
     first.write("more", b"later")
     first.sync()
     assert first.fsck().problems == []
@@ -300,7 +300,7 @@ def test_who_may_say_what_a_device_may_do(tmp_path: Path, stack: ExitStack) -> N
     own = first.volume.sharing.membership.own_name
     with pytest.raises(UsageError, match="its own role"):
         first.volume.set_role(own, reader=True)
-    with pytest.raises(UsageError, match="not a device"):
+    with pytest.raises(UsageError, match="not a machine"):
         first.volume.set_role("nobody", reader=True)
     assert not first.volume.role_of("second").reader
     assert first.volume.set_role("second", reader=False).device == "second"
