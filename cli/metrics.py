@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 
@@ -41,10 +40,10 @@ def metrics(port: int | None) -> None:
         server.serve_forever()
 
 
-def scrape(connect: Callable[[], Client] = lambda: Client.connect(start=False)) -> tuple[int, str, str]:
+def scrape() -> tuple[int, str, str]:
     """The status, type and body of an answer: 503 while the daemon does not run."""
     try:
-        with connect() as client:
+        with Client.connect(start=False) as client:
             return 200, METRICS_TYPE, client.call(MetricsRequest()).text
     except HybrisError as error:
         return 503, "text/plain; charset=utf-8", f"{error}\n"

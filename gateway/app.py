@@ -65,12 +65,11 @@ _OBJECT_PARTS: Final = frozenset(
 
 
 class Gateway:
-    """An ASGI application. Every request has to be signed. *now* tells seconds since the epoch."""
+    """An ASGI application. Every request has to be signed."""
 
-    def __init__(self, objects: Objects, verifier: Verifier, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, objects: Objects, verifier: Verifier) -> None:
         self._objects = objects
         self._verifier = verifier
-        self._now = now
         self._pool = ThreadPoolExecutor(objects.limits.workers, "request")
         self._of_the_service = {"GET": self._list_buckets}
         self._of_buckets: Mapping[tuple[str, str], Callable[[Asked], Any]] = {
@@ -334,7 +333,7 @@ class Gateway:
                 etag = intake.finish(asked.write_conditions())
             finally:
                 intake.discard()
-        return _xml(answers.copied("CopyObjectResult", etag, self._now()))
+        return _xml(answers.copied("CopyObjectResult", etag, time.time()))
 
     def _copy_part(self, asked: Asked, upload: str, number: int) -> Response:
         with self._source(asked) as source:
@@ -346,7 +345,7 @@ class Gateway:
                 etag = intake.finish()
             finally:
                 intake.discard()
-        return _xml(answers.copied("CopyPartResult", etag, self._now()))
+        return _xml(answers.copied("CopyPartResult", etag, time.time()))
 
     def _source(self, asked: Asked) -> Reading:
         path, _, version = asked.headers[_COPY_SOURCE].partition("?versionId=")

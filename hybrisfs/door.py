@@ -8,7 +8,6 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
@@ -45,16 +44,10 @@ class Door(socket.socket):
     Nothing waits for time to pass: a new connection makes those go that have not logged in.
     """
 
-    def __init__(
-        self,
-        listener: socket.socket,
-        limits: DoorLimits = _LIMITS,
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, listener: socket.socket, limits: DoorLimits = _LIMITS) -> None:
         """Takes over a listening socket."""
         super().__init__(fileno=listener.detach())
         self._limits = limits
-        self._now = now
         self._lock = threading.Lock()
         self._guests: dict[tuple[str, int], _Guest] = {}
         self._entered: set[tuple[str, int]] = set()
@@ -72,7 +65,7 @@ class Door(socket.socket):
             if self._is_full(address):
                 found.close()
                 raise ConnectionAbortedError
-            self._guests[client] = _Guest(weakref.ref(found), address, self._now())
+            self._guests[client] = _Guest(weakref.ref(found), address, time.monotonic())
             self._entered.discard(client)
         return found, where
 
@@ -94,7 +87,7 @@ class Door(socket.socket):
                 self._entered.discard(client)
 
     def _show_out(self) -> None:
-        before = self._now() - self._limits.login_seconds
+        before = time.monotonic() - self._limits.login_seconds
         for client, guest in list(self._guests.items()):
             found = guest.socket()
             if client not in self._entered and guest.since < before and found is not None:

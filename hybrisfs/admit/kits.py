@@ -97,16 +97,9 @@ class _Kit(Struct, frozen=True):
 
 
 class Kits:
-    """Its methods may be called from any thread. *cost* is what trying a passphrase of a new kit costs."""
+    """Its methods may be called from any thread. `cost` is what trying a passphrase of a new kit costs."""
 
-    def __init__(
-        self,
-        ground: Ground,
-        following: Following,
-        engine: Engine,
-        uploads: Uploads,
-        cost: Cost = DEFAULT_COST,
-    ) -> None:
+    def __init__(self, ground: Ground, following: Following, engine: Engine, uploads: Uploads) -> None:
         self._ground = ground
         environment = ground.fs.environment
         self._random_bytes = environment.random_bytes
@@ -118,7 +111,7 @@ class Kits:
         self._uploads = uploads
         self._runner = Runner(engine.clouds, environment, _LOOK_SECONDS)
         self._superseding = Superseding(environment)
-        self.cost = cost
+        self.cost: Cost = DEFAULT_COST
         self._renewing = threading.Lock()
         self._renewed: dict[bytes, tuple[object, float]] = {}
 

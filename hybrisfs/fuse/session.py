@@ -151,15 +151,15 @@ class MountedSession:
         finally:
             self._running.release()
 
-    def notify_inval_inode(self, ino: int, offset: int = 0, length: int = 0) -> None:
-        """Drop the kernel's cached attributes of an inode, and its data from `offset` on: `length` bytes, or
-        all when 0; with a negative `offset` the attributes alone.
+    def notify_inval_inode(self, ino: int, offset: int = 0) -> None:
+        """Drop the kernel's cached attributes of an inode, and its data from `offset` on; with a
+        negative `offset` the attributes alone.
 
         This and the other notify_* may wait for a handler to return: call them from any thread, but never
         from a handler nor with a lock that a handler takes. What the kernel does not know needs no notice:
         that is not an error. Raises FuseError when the connection is gone.
         """
-        self._notify(self._library.waiting.fuse_lowlevel_notify_inval_inode, ino, offset, length)
+        self._notify(self._library.waiting.fuse_lowlevel_notify_inval_inode, ino, offset, 0)
 
     def notify_inval_entry(self, parent: int, name: bytes) -> None:
         """Drop a cached name, so that the next access looks it up again."""

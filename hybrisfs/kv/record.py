@@ -282,8 +282,7 @@ class RecentEntries:
     None is kept for a key that there is not.
     """
 
-    def __init__(self, generation: int = _GENERATION) -> None:
-        self._size = generation
+    def __init__(self) -> None:
         self._young: dict[Place, KeyMetadata | None] = {}
         self._old: dict[Place, KeyMetadata | None] = {}
         self._lock = threading.Lock()
@@ -329,7 +328,7 @@ class RecentEntries:
             self._commits += 1
 
     def _keep(self, place: Place, entry: KeyMetadata | None) -> None:
-        if len(self._young) >= self._size:
+        if len(self._young) >= _GENERATION:
             self._old, self._young = self._young, {}
         self._young[place] = entry
 

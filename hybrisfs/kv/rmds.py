@@ -39,6 +39,7 @@ from hybrisfs.kv.repetition import Repetition
 from hybrisfs.kv.seal import STORE_ID_SIZE, ValueSealer
 from hybrisfs.kv.store import KeyValueStore
 from hybrisfs.kv.transaction import Action, GroupCommit, Request, Transaction
+from hybrisfs.state.registers import after as above_all
 from sync.codec import DecodeError
 
 __all__ = ["DeviceMetadata", "DeviceStore"]
@@ -154,7 +155,7 @@ class DeviceMetadata:
         start, sign = (prefix, ">=") if after is None or after < prefix else (after, ">")
         query = f"SELECT key, record FROM entry WHERE container = ? AND key {sign} ?"
         bounds: list[object] = [container, start]
-        end = _after_all(prefix)
+        end = above_all(prefix)
         if end is not None:
             query += " AND key < ?"
             bounds.append(end)
@@ -445,12 +446,6 @@ class DeviceStore(KeyValueStore):
         metadata = DeviceMetadata(path, environment)
         sealer = ValueSealer(key, metadata.store_id)
         super().__init__(metadata, values, sealer, redundancy, environment=environment, authority=authority)
-
-
-def _after_all(prefix: bytes) -> bytes | None:
-    """The first bytes that come after everything that begins with *prefix*; None when nothing does."""
-    kept = prefix.rstrip(b"\xff")
-    return kept[:-1] + bytes((kept[-1] + 1,)) if kept else None
 
 
 class _Watches:

@@ -195,7 +195,7 @@ class Refresh:
         self._nodes.note_conflict(tx, inode)
 
     def _show_attr(self, tx: Transaction, inode: Inode, attr: Attr) -> None:
-        before = self._nodes.set_attr(tx, inode, attr, 1)
+        before = self._nodes.set_attr(tx, inode, attr)
         if before is not None:
             only_times = before._replace(mtime=attr.mtime) == attr
             aspect = Aspect.TIMES if only_times else Aspect.ATTRIBUTES

@@ -51,15 +51,15 @@ class Nodes:
         inode = fs.inodes.create(tx, attr.mode, attr.uid, attr.gid, attr.rdev, attr.target or None)
         fs.inodes.identify(tx, inode, node)
         inode.nlink = 2 if inode.is_directory else 0
-        self.set_attr(tx, inode, attr, 1)
+        self.set_attr(tx, inode, attr)
         if inode.is_file:
             fs.total_files += 1
         fs.inodes.flush(tx)
         return inode
 
-    def set_attr(self, tx: Transaction, inode: Inode, attr: Attr, stamp: int) -> Attr | None:
+    def set_attr(self, tx: Transaction, inode: Inode, attr: Attr) -> Attr | None:
         """Show these attributes. Returns the former ones, or None when nothing changed."""
-        inode.attr_stamp = stamp
+        inode.attr_stamp = 1
         self._fs.inodes.touch(inode)
         before = self._fs.attributes.record(tx, inode)
         if before == attr:
