@@ -272,10 +272,6 @@ class Follow:
         if follower is not None:
             follower.beacons.heard(time_ns)
 
-    def list_branches(self, device: bytes, now: float) -> None:
-        """The device is known to have forked: look for segments that no head leads to."""
-        self._chase.list_branches(device, now)
-
     # -- what to do ------------------------------------------------------------------------------
 
     def due(self, now: float, time_ns: int) -> list[Action]:

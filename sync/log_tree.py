@@ -101,10 +101,6 @@ class LogTree:
         """The tree of branches, to look at."""
         return self._branches
 
-    def tip(self, branch: bytes) -> Known | None:
-        """The newest accepted update of a branch, None when there is none."""
-        return self._tips.get(branch)
-
     def ends(self, device: bytes) -> int:
         """How many branches of a device no other branch grows from."""
         return self._ends[device]

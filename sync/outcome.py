@@ -206,15 +206,6 @@ class Inbox:
         self._unvouched_bytes = 0
         return found
 
-    def clear(self) -> None:
-        """Forget all that waits."""
-        self._waiting.clear()
-        self._by_missing.clear()
-        self._bytes = 0
-        self._unvouched.clear()
-        self._following.clear()
-        self._unvouched_bytes = 0
-
     def _take(self, prefix: bytes) -> list[bytes]:
         if prefix not in self._by_missing:
             return []

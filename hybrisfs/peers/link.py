@@ -70,7 +70,6 @@ class Link:
         self.is_direct: Final = not isinstance(meeting.place, Through)
         self.outgoing: Final = meeting.outgoing
         self.instance: Final = meeting.hello.instance
-        self.since_ns: Final = environment.time_ns()
         self.round_trip: float | None = None
         """Smoothed, in seconds; None until the first pong."""
         self._monotonic = environment.monotonic

@@ -44,7 +44,6 @@ class PeerStatus(Struct, frozen=True):
 
     device_id: bytes
     place: Place
-    connected_since_ns: int
     """By this device's clock, since the epoch."""
     round_trip: float | None
     """In seconds; None until it was measured."""
@@ -198,7 +197,7 @@ class PeerService:
     def status(self) -> list[PeerStatus]:
         """The linked devices, by device id."""
         return [
-            PeerStatus(link.device_id, link.place, link.since_ns, link.round_trip, link.outgoing)
+            PeerStatus(link.device_id, link.place, link.round_trip, link.outgoing)
             for link in sorted(self._links.current(), key=lambda link: link.device_id)
         ]
 

@@ -36,11 +36,10 @@ from msgspec import Struct
 
 from hybrisfs.errors import UsageError
 
-__all__ = ["PASIS", "POWERSTORE", "PROTOCOLS", "Standing", "Thresholds", "first_contact"]
+__all__ = ["PASIS", "POWERSTORE", "Standing", "Thresholds", "first_contact"]
 
 POWERSTORE: Final = "powerstore"
 PASIS: Final = "pasis"
-PROTOCOLS: Final = (POWERSTORE, PASIS)
 
 
 class Standing(Enum):

@@ -35,7 +35,7 @@ from sync import (
 )
 from sync.outcome import Inbox
 
-__all__ = ["ReceiveLimits", "Receiver", "Upcoming", "foreseen", "unprepared"]
+__all__ = ["ReceiveLimits", "Receiver", "Upcoming", "foreseen"]
 
 _Batch: TypeAlias = tuple[Sequence[bytes], UpdateCheck]
 
@@ -54,11 +54,6 @@ class ReceiveLimits(Struct, frozen=True):
 
     batch_updates: int = 512
     """Taken in at once, at most."""
-
-
-def unprepared(_: object) -> AbstractContextManager[None]:
-    """Nothing is mounted."""
-    return nullcontext()
 
 
 class Receiver:

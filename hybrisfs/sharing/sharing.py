@@ -46,7 +46,6 @@ __all__ = ["Sharing", "default_device_name", "shown_vector"]
 log = logging.getLogger(__name__)
 
 _NOBODY: Final = "device"
-_LOOK_AGAIN: Final = 1.0  # seconds
 _BEGIN_STEP: Final = 0.5  # seconds
 
 

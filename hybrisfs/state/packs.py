@@ -143,11 +143,6 @@ class PackTable:
         found = self.find(pack)
         return found.number if found is not None and found.n else None
 
-    def has_ended(self, pack: bytes) -> bool:
-        """Whether the pack with this id has ended, for all that is known here."""
-        found = self.find(pack)
-        return found is not None and found.has_ended
-
     def placement(self, pack: bytes) -> bytes:
         """The cloud of each share of a pack; nothing for one that no register names."""
         found = self.find(pack)

@@ -205,11 +205,6 @@ class RegisterTable:
         """The nodes with place registers that the view does not show."""
         return [node for (node,) in self._db.execute(_NOT_SHOWN).fetchall()]
 
-    def everything(self) -> Iterator[tuple[bytes, Value]]:
-        """All values, in ascending order of keys and stamps."""
-        for key, *row in self._db.execute(f"SELECT key, {_COLUMNS} FROM register ORDER BY key, clock"):
-            yield key, self._value(*row)
-
     def _collected(self, rows: Iterable[tuple[Any, ...]]) -> dict[bytes, list[Value]]:
         found: dict[bytes, list[Value]] = {}
         for key, *row in rows:

@@ -190,19 +190,17 @@ class UpdateLog:
             self._store(accepted, chunk_high)
             return accepted.update
 
-    def accept(self, data: bytes, *, verified: bool = False) -> Outcome:
-        """Accept and store a signed update that came from anywhere, or say why not.
-
-        *verified*: the caller has checked the signature, as it may without the volume's lock.
-        """
+    def accept(self, data: bytes) -> Outcome:
+        """Accept and store a signed update that came from anywhere, or say why not."""
         try:
             signed = decode_signed(data)
         except DecodeError as error:
             return Refused(Reason.MALFORMED, str(error))
-        return self.accept_signed(signed, verified=verified)
+        return self.accept_signed(signed)
 
     def accept_signed(self, signed: SignedUpdate, *, verified: bool = False) -> Outcome:
-        """Like `accept`, of an update that is decoded already."""
+        """Like `accept`, of an update that is decoded already. *verified*: the caller has checked the
+        signature, as it may without the volume's lock."""
         try:
             outcome = self.state.accept(signed, verified=verified)
             if isinstance(outcome, Accepted):

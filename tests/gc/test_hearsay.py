@@ -17,7 +17,7 @@ from tests.checkpoint.test_adoption import adopt, snapshot_of
 from tests.gc.support import Collecting, check_shown, two_devices
 from tests.gc.test_consent import advance, pack_of
 from tests.merge.fleet import Device, Fleet
-from tests.tree.rig import SEALER
+from tests.tree.rig import SEALER, Rig
 from tests.volume.test_fsck_devices import problems
 
 CONTENT = b"content " * 100
@@ -57,6 +57,11 @@ def row(device: Device, content: bytes) -> tuple[object, ...]:
         (identity,),
     ).fetchone()
     return found
+
+
+def has_ended(rig: Rig, pack: bytes) -> bool:
+    found = rig.tx.packs.find(pack)
+    return found is not None and found.has_ended
 
 
 def settled(fleet: Fleet) -> None:
@@ -104,7 +109,7 @@ def test_an_unknown_pack_that_is_said_to_be_gone_is_no_leftover(fleet: Fleet) ->
     victim = fleet[1]
     hear(victim, Placement(NOWHERE, None, EARLY, hearsay=True))
     assert is_ending(victim.rig.fs, NOWHERE)
-    assert not victim.rig.tx.packs.has_ended(NOWHERE)
+    assert not has_ended(victim.rig, NOWHERE)
     victim.rig.clouds.packs[NOWHERE] = next(iter(victim.rig.clouds.packs.values()))
     unnamed, _ = Collecting(victim).orphans.look(victim.rig.commit, 1, 0, lambda: True)
     assert NOWHERE in unnamed.orphans
@@ -303,10 +308,10 @@ def test_who_begins_with_a_checkpoint_knows_what_stands_and_no_ends(fleet: Fleet
         adopt(newcomer, snapshots, snapshot_of(fleet[0], snapshots))
         packs = newcomer.rig.tx.packs
         assert is_ending(newcomer.rig.fs, ended)
-        assert not packs.has_ended(ended)
+        assert not has_ended(newcomer.rig, ended)
         assert packs.number_of(pack) is not None
         settled(fleet)
         newcomer.receive(fleet[0].log())
-        assert packs.has_ended(pack)
+        assert has_ended(newcomer.rig, pack)
     finally:
         newcomer.rig.abandon()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from hybrisfs.environment import SYSTEM, Environment
+from hybrisfs.kinds import KINDS
 from hybrisfs.members.lineage import came_by, let_in
 from hybrisfs.members.members import Member
 from hybrisfs.registers.values import Value
@@ -202,10 +203,10 @@ class Device:
 
     def registers(self) -> dict[bytes, list[Value]]:
         """The signed values of all registers, in the order of their stamps."""
-        found: dict[bytes, list[Value]] = {}
-        for key, value in self.rig.tx.registers.everything():
-            found.setdefault(key, []).append(value)
-        return {key: sorted(values, key=lambda one: one.stamp) for key, values in found.items()}
+        found = [self.rig.tx.registers.with_prefix(bytes((letter,))) for letter in KINDS]
+        return {
+            key: sorted(values, key=lambda one: one.stamp) for some in found for key, values in some.items()
+        }
 
     # -- the disk --------------------------------------------------------------------------------
 

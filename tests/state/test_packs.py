@@ -50,11 +50,11 @@ def test_the_later_word_counts_unless_one_overrules(rig: Rig) -> None:
 def test_an_ended_pack_is_one_no_more_and_a_doubted_one_may_be_told_of(rig: Rig) -> None:
     packs, chunks = rig.tx.packs, rig.tx.chunks
     number = packs.put(FIRST, 1, 2, b"\x01\x02", Stamp(5, MINE))
-    assert packs.number_of(FIRST) == number and not packs.has_ended(FIRST)
+    assert packs.number_of(FIRST) == number and not found(rig, FIRST).has_ended
     chunks.end_pack(FIRST, 6, MINE)
-    assert packs.number_of(FIRST) is None and packs.numbered(number) is None and packs.has_ended(FIRST)
+    assert packs.number_of(FIRST) is None and packs.numbered(number) is None and found(rig, FIRST).has_ended
     chunks.doubt_pack(SECOND, 7, THEIRS)
-    assert packs.number_of(SECOND) is None and not packs.has_ended(SECOND)
+    assert packs.number_of(SECOND) is None and not found(rig, SECOND).has_ended
     assert packs.doubted() == {found(rig, SECOND).number}
     assert packs.learn_again(SECOND, PackRecord(1, 1, b"\x01", ()), Stamp(8, THEIRS), overrules=False)
     assert packs.number_of(SECOND) is not None

@@ -169,6 +169,10 @@ class Watcher(Device):
         self.longest_wait = 0
         self.receiving = True
 
+    def list_branches(self, device: bytes) -> None:
+        """Have segments looked for that no head leads to, as after a head with several tips."""
+        self.follow._chase.list_branches(device, self.now)
+
     @property
     def time_ns(self) -> int:
         return NOON + int(self.now * SECOND)

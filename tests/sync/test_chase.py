@@ -137,7 +137,7 @@ def test_what_was_shipped_but_not_recorded_is_shipped_again_beside_it() -> None:
     watcher.run(10.0)
     assert caught_up(watcher, a)
     watcher.done.clear()
-    watcher.follow.list_branches(a.id, watcher.now)
+    watcher.list_branches(a.id)
     watcher.run(10.0)
     assert any(isinstance(action, ListSegments) for action in watcher.done)
     assert name not in watcher.fetched(), "the name tells that all of it is here"
@@ -156,7 +156,7 @@ def test_a_device_restored_from_before_it_shipped_loses_nothing() -> None:
     assert all(len(versions) == 1 for name, versions in clouds[0].versions.items() if "log/" in name)
     watcher = Watcher(OWN, clouds, 1)
     watcher.run(10.0)
-    watcher.follow.list_branches(a.id, watcher.now)
+    watcher.list_branches(a.id)
     watcher.run(10.0)
     assert all(watcher.holds_update(update) for update in (*a.order, *backup.order))
 
@@ -164,7 +164,7 @@ def test_a_device_restored_from_before_it_shipped_loses_nothing() -> None:
 def test_what_is_only_listed_and_nowhere_is_not_reported() -> None:
     watcher = Watcher(OWN, shelves(), 1)
     watcher.run(1.0)
-    watcher.follow.list_branches(A.device_id, watcher.now)
+    watcher.list_branches(A.device_id)
     watcher.run(HOUR)
     assert len(watcher.fetched()) == 1
     assert not watcher.reports()
@@ -255,7 +255,7 @@ def test_a_branch_that_no_head_leads_to_is_found_by_its_name() -> None:
     watcher = Watcher(OWN, clouds, 1)
     watcher.run(10.0)
     assert caught_up(watcher, backup)
-    watcher.follow.list_branches(a.id, watcher.now)
+    watcher.list_branches(a.id)
     watcher.run(10.0)
     assert any(isinstance(action, ListSegments) for action in watcher.done)
     assert all(watcher.holds_update(update) for update in a.order)

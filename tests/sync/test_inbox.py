@@ -75,10 +75,3 @@ def test_what_was_taken_out_leaves_room() -> None:
     for first, second in zip(updates[::2], updates[1::2], strict=True):
         offer(inbox, device, second.data)
         assert len(offer(inbox, device, first.data)) == 2
-
-
-def test_forgetting() -> None:
-    inbox = Inbox()
-    offer(inbox, Device(KEYS[1]), chain(2)[1].data)
-    inbox.clear()
-    assert len(inbox) == 0 and not inbox.missing

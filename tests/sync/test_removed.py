@@ -108,8 +108,6 @@ def test_what_waits_to_be_vouched_for_is_bounded() -> None:
     for update in updates:
         offer(inbox, remover, update.data)
     assert len(inbox._unvouched) == 8
-    inbox.clear()
-    assert not inbox._unvouched and inbox._unvouched_bytes == 0
 
 
 def test_a_state_that_is_loaded_again_decides_alike() -> None:

@@ -12,6 +12,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor, Future
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -31,7 +32,6 @@ from hybrisfs.keys import EpochKeys, SharedKeys, VolumeKeys
 from hybrisfs.local_parts import open_local_parts
 from hybrisfs.parts import open_publishing, open_reading
 from hybrisfs.read.fetch import FetchLimits
-from hybrisfs.receive.take import unprepared
 from hybrisfs.settings.config import DEFAULT_DELETION_SHARE
 from hybrisfs.sharing.awaited_log import AwaitedLog
 from hybrisfs.state.database import Database
@@ -325,7 +325,7 @@ class Rig:
             OWNER,
             awaited_log,
             DEFAULT_DELETION_SHARE,
-            unprepared,
+            lambda _: nullcontext(),
         )
         self.fs, self.signals, self.state = local.fs, local.signals, local.fs.state
         self.sharing, self.committer = local.sharing, local.committer
