@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import chain, islice
+from itertools import islice
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -22,7 +22,7 @@ from msgspec import Struct
 from hybrisfs.errors import HybrisError
 from hybrisfs.kv.cloud_keys import CloudKeys, InTransaction, Latest, facts_of, timestamp_of
 from hybrisfs.kv.cloud_place import CloudPlace
-from hybrisfs.kv.containers import Authority, Entry, Key, KeyFacts, Source, Versioned, edited
+from hybrisfs.kv.containers import Authority, ContainerStore, Entry, Key, KeyFacts, Source, Versioned
 from hybrisfs.kv.errors import (
     ConditionNotMetError,
     ContainerExistsError,
@@ -84,7 +84,7 @@ class _Known(NamedTuple):
     moment: float
 
 
-class CloudStore:
+class CloudStore(ContainerStore):
     """The containers on one set of clouds. Thread-safe, see `ContainerStore`. Linearizable.
 
     Methods raise CloudsUnavailable when fewer clouds answer than are needed.
@@ -287,9 +287,9 @@ class CloudStore:
     def edit(
         self, container: str, key: str, change: Callable[[bytes | None], bytes]
     ) -> tuple[Timestamp, int]:
-        """See `edited`."""
+        """See `ContainerStore`."""
         with self.keys.rooms.edit():
-            return edited(self, container, key, change)
+            return super().edit(container, key, change)
 
     def delete(self, container: str, key: str, condition: Condition | None = None) -> Timestamp | None:
         """Delete a key. Return the time of the deletion, or None: there was no such key. Raises
@@ -394,23 +394,11 @@ class CloudStore:
             raise NoSuchKeyError(container, key)
         return found
 
-    def values(self, container: str, key: str) -> Sequence[KeyFacts]:
-        """The value of a key, which is never more than one. Raises NoSuchKeyError."""
-        return [self.stat(container, key)]
-
-    def list(
-        self, container: str, prefix: str = "", *, after: str | None = None, limit: int | None = None
-    ) -> Sequence[KeyFacts]:
-        """All keys that begin with *prefix* and follow *after*, or the first *limit* of them, in the order of
-        their UTF-8 bytes, as of one moment."""
-        with self.listing(container, prefix, after=after) as pages:
-            return list(islice(chain.from_iterable(pages), limit))
-
     @contextmanager
     def listing(
         self, container: str, prefix: str = "", *, after: str | None = None, most: int = 1000
     ) -> Iterator[Iterator[Sequence[KeyFacts]]]:
-        """The same in pages of at most *most* keys, all of one moment within the call.
+        """See `ContainerStore`; the moment is one within the call.
 
         The keys are in the objects: this device gets one object for each that it has not lately seen.
         """

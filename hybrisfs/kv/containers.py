@@ -3,6 +3,7 @@
 ====================  =======================================================================================
 `KeyValueStore`       values on clouds, metadata in SQLite or a service: linearizable (`hybrisfs.kv.store`)
 `LogStore`            all of it in the log of the volume: causal, also offline (`hybrisfs.kv.log_store`)
+`CloudStore`          all of it on clouds, as cloud registers: linearizable (`hybrisfs.kv.cloud_store`)
 ====================  =======================================================================================
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from itertools import chain, islice
 from typing import Final, NamedTuple, Protocol
 
 from hybrisfs.errors import HybrisError, UsageError
@@ -27,7 +29,6 @@ __all__ = [
     "Room",
     "Source",
     "Versioned",
-    "edited",
     "name_keys",
 ]
 
@@ -128,7 +129,8 @@ class Source(Protocol):
 
 
 class ContainerStore(Protocol):
-    """A store of containers. Thread-safe. Methods raise HybrisError and OSError."""
+    """A store of containers. Thread-safe. Methods raise HybrisError and OSError. A key has one value at most,
+    unless a store has a `values` of its own."""
 
     def put(
         self,
@@ -145,7 +147,24 @@ class ContainerStore(Protocol):
         self, container: str, key: str, change: Callable[[bytes | None], bytes]
     ) -> tuple[Timestamp, int]:
         """Write what *change* makes of the value, of None when there is none; return when it was written, and
-        its size. See `edited`."""
+        its size.
+
+        No other write comes between: when one does, *change* is called again with the newer value. Raises
+        what *change* raises, and HybrisError when others write the key again and again.
+        """
+        for _ in range(_EDIT_TRIES):
+            try:
+                found = self.get(container, key)
+            except NoSuchKeyError:
+                before, condition = None, ABSENT
+            else:
+                before, condition = found.value, Condition(tag=found.timestamp)
+            value = change(before)
+            try:
+                return self.put(container, key, value, condition), len(value)
+            except ConditionNotMetError as error:
+                log.debug("the value is changed again: %s", error)
+        raise HybrisError("the value was not changed", "others write the same key all the time", "Try again.")
 
     def delete(self, container: str, key: str, condition: Condition | None = None) -> Timestamp | None:
         """Delete a key. Return the time of the deletion, or None: there was no such key. Raises
@@ -179,38 +198,17 @@ class ContainerStore(Protocol):
     def values(self, container: str, key: str) -> Sequence[KeyFacts]:
         """All values of the key: several when machines have written without knowing of each other. Raises
         NoSuchKeyError."""
+        return [self.stat(container, key)]
 
     def list(
         self, container: str, prefix: str = "", *, after: str | None = None, limit: int | None = None
     ) -> Sequence[KeyFacts]:
         """All keys that begin with *prefix* and follow *after*, or the first *limit* of them, in the order of
         their UTF-8 bytes, as of one moment."""
+        with self.listing(container, prefix, after=after) as pages:
+            return list(islice(chain.from_iterable(pages), limit))
 
     def listing(
         self, container: str, prefix: str = "", *, after: str | None = None, most: int = 1000
     ) -> AbstractContextManager[Iterator[Sequence[KeyFacts]]]:
         """The same in pages of at most *most* keys, all of the moment at which the context is entered."""
-
-
-def edited(
-    store: ContainerStore, container: str, key: str, change: Callable[[bytes | None], bytes]
-) -> tuple[Timestamp, int]:
-    """Write what *change* makes of a value, of None when there is none; return when it was written, and its
-    size.
-
-    No other write comes between: when one does, *change* is called again with the newer value. Raises what
-    *change* raises, and HybrisError when others write the key again and again.
-    """
-    for _ in range(_EDIT_TRIES):
-        try:
-            found = store.get(container, key)
-        except NoSuchKeyError:
-            before, condition = None, ABSENT
-        else:
-            before, condition = found.value, Condition(tag=found.timestamp)
-        value = change(before)
-        try:
-            return store.put(container, key, value, condition), len(value)
-        except ConditionNotMetError as error:
-            log.debug("the value is changed again: %s", error)
-    raise HybrisError("the value was not changed", "others write the same key all the time", "Try again.")

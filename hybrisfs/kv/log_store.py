@@ -12,13 +12,13 @@ Nothing is left on the clouds that has to be collected: values go the way of the
 from __future__ import annotations
 
 from base64 import b64decode, urlsafe_b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain, islice
+from itertools import islice
 from typing import Final
 
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.kv.containers import Key, KeyFacts, Source, Versioned, edited
+from hybrisfs.kv.containers import ContainerStore, Key, KeyFacts, Source, Versioned
 from hybrisfs.kv.errors import (
     ConditionNotMetError,
     ContainerExistsError,
@@ -60,7 +60,7 @@ from sync.vector import VersionVector
 __all__ = ["LogStore"]
 
 
-class LogStore:
+class LogStore(ContainerStore):
     """The containers in the log of a volume. Thread-safe.
 
     Methods raise HybrisError, also when this device may not write, and OSError when a write cannot be made
@@ -173,12 +173,6 @@ class LogStore:
         conditions = {} if condition is None else {name: condition}
         return self.tput({name: value}, conditions, {name: attributes})[0]
 
-    def edit(
-        self, container: str, key: str, change: Callable[[bytes | None], bytes]
-    ) -> tuple[Timestamp, int]:
-        """See `edited`: no write of this device comes between."""
-        return edited(self, container, key, change)
-
     def delete(self, container: str, key: str, condition: Condition | None = None) -> Timestamp | None:
         """Delete a key. Return the time of the deletion, or None: there is no such key here. Raises
         ConditionNotMetError."""
@@ -272,19 +266,11 @@ class LogStore:
         NoSuchKeyError."""
         return [_facts(key, one) for one in self._found(container, key)]
 
-    def list(
-        self, container: str, prefix: str = "", *, after: str | None = None, limit: int | None = None
-    ) -> Sequence[KeyFacts]:
-        """All keys that begin with *prefix* and follow *after*, or the first *limit* of them, in the order of
-        their UTF-8 bytes, as of one moment."""
-        with self.listing(container, prefix, after=after) as pages:
-            return list(islice(chain.from_iterable(pages), limit))
-
     @contextmanager
     def listing(
         self, container: str, prefix: str = "", *, after: str | None = None, most: int = 1000
     ) -> Iterator[Iterator[Sequence[KeyFacts]]]:
-        """The same in pages of at most *most* keys, all of the moment at which the context is entered."""
+        """See `ContainerStore`."""
         above = None if after is None else after.encode()
         with self._fs.committed(lambda tx: self._spaces(tx, container)) as (spaces, database):
             keys = keys_of(database, spaces, prefix.encode(), above)

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import chain, islice
 from types import MappingProxyType
 from typing import Final
 
@@ -24,7 +23,7 @@ from hybrisfs.dispersal.values import Values
 from hybrisfs.environment import Environment
 from hybrisfs.errors import UsageError
 from hybrisfs.kv.collect import Collector
-from hybrisfs.kv.containers import ANYBODY, Authority, Key, KeyFacts, Source, Versioned, edited
+from hybrisfs.kv.containers import ANYBODY, Authority, ContainerStore, Key, KeyFacts, Source, Versioned
 from hybrisfs.kv.errors import ConditionNotMetError, NoSuchKeyError
 from hybrisfs.kv.metadata import Change, Garbage, MetadataStore
 from hybrisfs.kv.record import (
@@ -89,7 +88,7 @@ class Suspects:
             return list(self._places)
 
 
-class KeyValueStore:
+class KeyValueStore(ContainerStore):
     """A store that is open. Thread-safe; every caller is a client of its own in the sense of Hybris.
 
     Methods raise HybrisError, CloudsUnavailable when too few clouds answer, and OSError when the metadata
@@ -163,9 +162,9 @@ class KeyValueStore:
     def edit(
         self, container: str, key: str, change: Callable[[bytes | None], bytes]
     ) -> tuple[Timestamp, int]:
-        """See `edited`."""
+        """See `ContainerStore`."""
         with self._rooms.edit():
-            return edited(self, container, key, change)
+            return super().edit(container, key, change)
 
     def delete(self, container: str, key: str, condition: Condition | None = None) -> Timestamp | None:
         """Delete a key; returns when, or None when there was no such key.
@@ -342,29 +341,11 @@ class KeyValueStore:
             raise NoSuchKeyError(container, key)
         return _facts(key, entry)
 
-    def values(self, container: str, key: str) -> Sequence[KeyFacts]:
-        """The value of a key, which is never more than one. Raises NoSuchKeyError."""
-        return [self.stat(container, key)]
-
-    def list(
-        self, container: str, prefix: str = "", *, after: str | None = None, limit: int | None = None
-    ) -> Sequence[KeyFacts]:
-        """All keys that begin with *prefix* and follow *after*, or the first *limit* of them, in the order of
-        their UTF-8 bytes.
-
-        From the metadata alone, as of one moment. Two calls tell of two moments.
-        """
-        with self.listing(container, prefix, after=after) as pages:
-            return list(islice(chain.from_iterable(pages), limit))
-
     @contextmanager
     def listing(
         self, container: str, prefix: str = "", *, after: str | None = None, most: int = 1000
     ) -> Iterator[Iterator[Sequence[KeyFacts]]]:
-        """The same in pages of at most *most* keys, all of the moment at which the context is entered.
-
-        kv.db grows on the disk until it ends.
-        """
+        """See `ContainerStore`. kv.db grows on the disk until the context ends."""
         number = self.metadata.container(container)
         start = None if after is None else after.encode()
         with self.metadata.listing(number, prefix.encode(), start, most) as pages:
