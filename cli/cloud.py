@@ -11,6 +11,7 @@ import click
 
 from cli.arguments import complete_clouds, complete_volumes, make_option, volume_option
 from cli.output import (
+    NOT_YET,
     Commands,
     columns,
     describe_retention,
@@ -48,7 +49,6 @@ from hybrisfs.api.request import message_of
 from hybrisfs.api.volumes import PlaceSecretsRequest, PlaceTryRequest, TriedPlace, VolumeListRequest
 from hybrisfs.client import Client
 
-_NOT_YET: Final = 3
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _UNITS: Final = {"d": 1, "w": 7, "y": 365}  # days
 
@@ -420,7 +420,7 @@ def _leave(
         print_json({**message_of(facts), **message_of(waited)})
     else:
         _explain(facts, waited, wait)
-    return _NOT_YET if wait and not waited.done else 0
+    return NOT_YET if wait and not waited.done else 0
 
 
 def _explain(facts: NamedCloud, waited: Waited, wait: bool) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import click
 
 from cli.arguments import complete_conflicts, named_place, volume_option
 from cli.merge_tool import beside, changed_by_tool, difference, kept
-from cli.output import Commands, columns, count, json_option, show, shown, size
+from cli.output import Commands, columns, count, json_option, moment, show, shown, size
 from hybrisfs.api.decisions import (
     Conflicts,
     ConflictsCompareRequest,
@@ -173,7 +172,7 @@ def _listed_deletions(facts: Deletions) -> Iterator[str]:
         return
     rows = [["ID", "MACHINE", "WHEN", "WHAT"]]
     for one in facts.deletions:
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.time))
+        when = moment(one.time)
         what = f"deletes {one.names} of {one.of} files and folders"
         if one.overwrites:
             what = f"overwrites {one.names} of {one.of} files"

@@ -19,7 +19,7 @@ from cli.arguments import (
     mounted_place,
     volume_option,
 )
-from cli.output import Commands, columns, count, json_option, print_json, quoted, show, shown
+from cli.output import Commands, columns, count, json_option, moment, print_json, quoted, show, shown
 from cli.secrets import passphrase_file_option, read_passphrase
 from hybrisfs.api.devices import (
     Accused,
@@ -229,13 +229,13 @@ def _trial(one: Accused) -> str:
         return f"{who} was removed for good: {votes}."
     if not one.suspended:
         return f"{who} belongs to the volume, although it was accused: {votes}."
-    until = "" if one.until is None else f" until {_when(one.until)}"
+    until = "" if one.until is None else f" until {moment(one.until)}"
     keep = f"hybrisfs device keep {one.id[:8]}"
     return f"{who} is suspended: {votes}. {keep} vetoes that{until}; hybrisfs device remove seconds it."
 
 
 def _row(one: Device) -> list[str]:
-    seen = "now" if one.this or one.linked else _when(one.seen)
+    seen = "now" if one.this or one.linked else moment(one.seen)
     behind = "-" if one.lag is UNSET else count(one.lag, "update") if one.lag else "nothing"
     return [shown(one.name), one.id[:8], seen, behind, ", ".join(_remarks(one))]
 
@@ -265,10 +265,6 @@ def _remarks(one: Device) -> Iterator[str]:
     yield from map(_proposal, one.proposed or ())
     if one.let_in_by:
         yield f"let in by {shown(one.let_in_by)}"
-
-
-def _when(seconds: float | None) -> str:
-    return "never" if seconds is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
 @device.command(epilog="\b\nExample:\n  hybrisfs device proof old-laptop --out proof.hfev")
@@ -315,7 +311,7 @@ def check_proof(file: Path, name: str | None, as_json: bool) -> None:
 def _describe_proof(facts: Proof) -> Iterator[str]:
     who = shown(facts.device) if facts.device else "A machine of another volume"
     yield f"{who} ({facts.id[:8]}) {shown(facts.what)}"
-    yield f"It signed that on {_when(facts.at)}, by its own clock. The signatures are good."
+    yield f"It signed that on {moment(facts.at)}, by its own clock. The signatures are good."
 
 
 @device.command(epilog="\b\nExample:\n  hybrisfs device rename laptop old-laptop")

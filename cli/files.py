@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 import click
 
 from cli.arguments import absolute, complete_files, complete_volumes
-from cli.output import Commands, columns, count, json_option, progress_bar, show, shown, size
+from cli.output import NOT_YET, Commands, columns, count, json_option, progress_bar, show, shown, size
 from hybrisfs.api.files import (
     EvictedPath,
     EvictedPaths,
@@ -30,8 +29,6 @@ from hybrisfs.api.files import (
 )
 from hybrisfs.api.maintenance import CacheDropRequest, Dropped
 from hybrisfs.client import Client
-
-_TIMED_OUT: Final = 3
 
 
 @click.command(epilog="\b\nExample:\n  hybrisfs pin --wait ~/HybrisFS/Music")
@@ -62,7 +59,7 @@ def pin(paths: tuple[str, ...], wait: bool, timeout: float | None, as_json: bool
     if wait and not facts.done and not as_json:
         why = f": {shown(facts.problem)}" if facts.problem else ""
         click.echo(f"Not all of it is here yet{why}; it still comes in the background.", err=True)
-    return _TIMED_OUT if wait and not facts.done else 0
+    return NOT_YET if wait and not facts.done else 0
 
 
 def _pinned(facts: PinnedPaths) -> Iterator[str]:

@@ -7,7 +7,6 @@ import os
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final
@@ -16,7 +15,7 @@ import click
 
 from cli.arguments import complete_containers, complete_keys, volume_argument
 from cli.kv_containers import COMMANDS
-from cli.output import Commands, columns, count, json_option, print_json, show, shown, size
+from cli.output import Commands, columns, count, json_option, moment, print_json, show, shown, size
 from hybrisfs.api.key_value import (
     KeyFacts,
     KeyNeed,
@@ -263,7 +262,10 @@ def get(
             raise click.UsageError("--all only shows which values there are: --tag TAG reads one")
         with Client.connect() as client:
             found = client.call(KvValuesRequest(name, container, key)).values
-        rows = [["TAG", "SIZE", "WRITTEN"], *([one.tag, size(one.size), _when(one.written)] for one in found)]
+        rows = [
+            ["TAG", "SIZE", "WRITTEN"],
+            *([one.tag, size(one.size), moment(one.written, "?")] for one in found),
+        ]
         click.echo("\n".join(columns(rows, indent="")))
         return
     folder = scratch_folder() if target == "-" else Path(target).absolute().parent
@@ -356,12 +358,8 @@ def list_(name: str, address: str, as_json: bool) -> None:
         click.echo("There are no such keys.")
     else:
         rows = [["KEY", "SIZE", "WRITTEN", "TAG"]]
-        rows += [[shown(one.key), size(one.size), _when(one.written), one.tag] for one in found]
+        rows += [[shown(one.key), size(one.size), moment(one.written, "?"), one.tag] for one in found]
         click.echo("\n".join(columns(rows, indent="")))
-
-
-def _when(seconds: float | None) -> str:
-    return "?" if seconds is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
 @kv.command(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from functools import partial
 
 import click
 
 from cli.arguments import complete_volumes
-from cli.output import columns, count, json_option, progress_bar, quoted, show, shown, size
+from cli.output import columns, count, json_option, moment, progress_bar, quoted, show, shown, size
 from hybrisfs.api.maintenance import (
     CheckedVolume,
     Collected,
@@ -213,7 +212,7 @@ def _collected(facts: Collected) -> Iterator[str]:
         yield f"  {line}"
     for one in facts.waiting_for:
         seen = one.last_seen
-        when = "" if seen is None else f", last seen {time.strftime('%Y-%m-%d %H:%M', time.localtime(seen))}"
+        when = "" if seen is None else f", last seen {moment(seen)}"
         yield f"  waiting for {shown(one.device)} to agree{when}"
     if facts.trouble:
         yield f"  it could not be finished: {shown(facts.trouble)}"

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import os
-import time
 from typing import Final
 
 import click
 
 from cli.arguments import complete_directories, complete_volumes, volume_option
-from cli.output import Commands, columns, count, json_option, print_json, progress_bar, show, shown, size
+from cli.output import (
+    Commands,
+    columns,
+    count,
+    exact_moment,
+    json_option,
+    print_json,
+    progress_bar,
+    show,
+    shown,
+    size,
+)
 from hybrisfs.api.mirrors import (
     Imported,
     ImportRequest,
@@ -113,8 +123,7 @@ def describe(one: Mirror) -> list[str]:
     if one.total:
         lines.append(f"  {one.done:,} of {count(one.total, 'step')} done")
     elif one.equal_at and one.state != "paused":
-        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one.equal_at))
-        lines.append(f"  {count(one.names, 'name')}, compared at {when}")
+        lines.append(f"  {count(one.names, 'name')}, compared at {exact_moment(one.equal_at)}")
     for side, number in one.held_back.items():
         lines.append(
             f"  deleting {count(number, 'name')} from {_SIDES[side]} waits for you: "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
@@ -17,6 +18,7 @@ from hybrisfs.api.status import MachinesOnly
 from hybrisfs.client import clean, quoted, shown
 
 __all__ = [
+    "NOT_YET",
     "Commands",
     "Show",
     "clean",
@@ -25,7 +27,9 @@ __all__ = [
     "describe_ignored",
     "describe_machines_only",
     "describe_retention",
+    "exact_moment",
     "json_option",
+    "moment",
     "pending_work",
     "print_json",
     "progress_bar",
@@ -35,6 +39,9 @@ __all__ = [
     "size",
     "warned",
 ]
+
+NOT_YET: Final = 3
+"""The exit code of a command that was to wait for something, and gave up."""
 
 _Facts = TypeVar("_Facts")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -87,6 +94,16 @@ def size(number: int) -> str:
 def count(number: int, noun: str) -> str:
     """A number of things: "1 file", "12,345 files"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def moment(seconds: float | None, unknown: str = "never") -> str:
+    """A time in seconds since the epoch, as the clocks here show it, to the minute; *unknown* for None."""
+    return unknown if seconds is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+def exact_moment(seconds: float) -> str:
+    """The same to the second."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
 def pending_work(files: int, size_of_all: int) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, TextIO
@@ -14,7 +13,7 @@ from msgspec import UNSET
 
 from cli import output
 from cli.arguments import complete_volumes, volume_option
-from cli.output import Commands, columns, json_option, progress_bar, shown
+from cli.output import Commands, columns, json_option, moment, progress_bar, shown
 from cli.secrets import passphrase_file_option, read_passphrase
 from hybrisfs.api.maintenance import (
     Kit,
@@ -132,7 +131,7 @@ def _describe_kits(facts: Kits) -> Iterator[str]:
         return
     rows = [["KIT", "MADE", "USED", "CLOUD", "STATE"]]
     for kit in facts.kits:
-        cells = [kit.kit[:8], _when(kit.created), "yes" if kit.used else "no"]
+        cells = [kit.kit[:8], moment(kit.created), "yes" if kit.used else "no"]
         for cloud in kit.clouds:
             rows.append([*cells, shown(cloud.name), cloud.state])
             cells = ["", "", ""]
@@ -147,10 +146,6 @@ def _describe_kits(facts: Kits) -> Iterator[str]:
                 f"{kit.kit[:8]} is of an earlier version, and any machine could overwrite it: "
                 "make a new kit, then remove this one."
             )
-
-
-def _when(seconds: int) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
 @recovery.command(epilog="\b\nExample:\n  hybrisfs recovery remove 1f0c9a2e")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from cli.arguments import complete_volumes, volume_argument
-from cli.output import Commands, columns, json_option, print_json, shown
+from cli.output import Commands, columns, json_option, moment, print_json, shown
 from hybrisfs.api.key_value import KvContainersRequest
 from hybrisfs.api.volumes import VolumeListRequest
 from hybrisfs.client import Client, UnknownVolumeError, quoted
@@ -200,10 +199,7 @@ def list_users(name: str, as_json: bool) -> None:
     if as_json:
         print_json({"users": [{"user": one.name, "added": one.added} for one in found]})
     elif found:
-        rows = [
-            ["USER", "ADDED"],
-            *([one.name, time.strftime("%Y-%m-%d %H:%M", time.localtime(one.added))] for one in found),
-        ]
+        rows = [["USER", "ADDED"], *([one.name, moment(one.added)] for one in found)]
         click.echo("\n".join(columns(rows, indent="")))
     else:
         click.echo(f"Nobody may use {shown(name)}: hybrisfs serve user add {shown(name)} USER adds somebody.")

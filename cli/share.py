@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import click
@@ -15,7 +14,7 @@ from cli.arguments import (
     named_place,
     volume_option,
 )
-from cli.output import Commands, columns, json_option, progress_bar, show, shown, size
+from cli.output import Commands, columns, json_option, moment, progress_bar, show, shown, size
 from hybrisfs.api.parcels import (
     MOST_DAYS,
     ParcelList,
@@ -90,7 +89,7 @@ def add(file: str, days: int, cloud: str | None, as_json: bool) -> None:
 def _added(facts: SharedParcel) -> Iterator[str]:
     yield facts.link
     yield ""
-    until = _moment(facts.expires)
+    until = moment(facts.expires)
     yield f"Who has this link can open {shown(facts.path)} ({size(facts.size)}) until {until}."
     yield f"It is on {shown(facts.cloud)}; hybrisfs share revoke {facts.id[:8]} ends it earlier."
 
@@ -111,7 +110,7 @@ def _listed(facts: ParcelList) -> Iterator[str]:
     else:
         rows = [["ID", "FILE", "SIZE", "UNTIL", "BY", "CLOUD"]]
         for one in facts.parcels:
-            until = _moment(one.expires) if one.whole else "being uploaded, or broken off"
+            until = moment(one.expires) if one.whole else "being uploaded, or broken off"
             rows.append(
                 [one.id[:8], shown(one.path), size(one.size), until, shown(one.device), shown(one.cloud)]
             )
@@ -133,7 +132,3 @@ def revoke(which: str, name: str | None, as_json: bool) -> None:
         volume, place = named_place(client, which, name)
         facts = client.call(ShareRevokeRequest(name=volume, which=place))
     show(facts, as_json, lambda one: [f"{shown(one.path or one.id)} is shared no more."])
-
-
-def _moment(seconds: int) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

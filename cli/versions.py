@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import shutil
 import sys
 import tempfile
@@ -13,7 +12,7 @@ import click
 from cli import output
 from cli.arguments import absolute, complete_files, complete_volumes, moment, named_place
 from cli.citing import diff, id_, verify
-from cli.output import Commands, columns, count, json_option, shown, size
+from cli.output import Commands, columns, count, exact_moment, json_option, shown, size
 from hybrisfs.api.versions import (
     Changes,
     LogRequest,
@@ -89,11 +88,11 @@ def _describe_versions(facts: Versions) -> Iterator[str]:
     absent = [one for one in facts.versions if not one.readable]
     rows = [["NO", "SINCE", "SIZE", "MACHINE", "KEPT UNTIL", "AS"]]
     for one in facts.versions:
-        kept = "it is there now" if one.kept_until is None else _time(one.kept_until)
+        kept = "it is there now" if one.kept_until is None else exact_moment(one.kept_until)
         rows.append(
             [
                 str(one.version),
-                _time(one.since),
+                exact_moment(one.since),
                 size(one.size),
                 shown(one.device),
                 kept,
@@ -107,7 +106,7 @@ def _describe_versions(facts: Versions) -> Iterator[str]:
     for device in dict.fromkeys(one.device for one in absent):
         yield f"What cannot be read now is on no cloud that this machine knows of: {shown(device)} has it."
     if facts.known_since is not None:
-        yield f"What was before {_time(facts.known_since)}, this machine does not know."
+        yield f"What was before {exact_moment(facts.known_since)}, this machine does not know."
 
 
 def _describe_removed(facts: RemovedFiles) -> list[str]:
@@ -117,7 +116,15 @@ def _describe_removed(facts: RemovedFiles) -> list[str]:
     for one in facts.removed:
         what = one.kind if one.kind == "folder" else size(one.size)
         what += " (emptied)" if one.kind == "emptied" else ""
-        rows.append([_time(one.removed), shown(one.device), what, _time(one.kept_until), shown(one.path)])
+        rows.append(
+            [
+                exact_moment(one.removed),
+                shown(one.device),
+                what,
+                exact_moment(one.kept_until),
+                shown(one.path),
+            ]
+        )
     return columns(rows, indent="")
 
 
@@ -238,10 +245,6 @@ def _exclude(at: str | None, number: int | None) -> None:
         raise click.UsageError("--at and --version exclude each other.")
 
 
-def _time(seconds: float) -> str:
-    return datetime.datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")
-
-
 # -- hybrisfs log ---------------------------------------------------------------------------------------
 
 
@@ -276,9 +279,11 @@ def log(path: str, name: str | None, limit: int, as_json: bool) -> None:
 
 
 def _describe(facts: Changes) -> Iterator[str]:
-    rows = [[_time(one.time), shown(one.device), "; ".join(map(shown, one.what))] for one in facts.changes]
+    rows = [
+        [exact_moment(one.time), shown(one.device), "; ".join(map(shown, one.what))] for one in facts.changes
+    ]
     yield from columns(rows, indent="")
     if facts.more:
         yield "There is more: --limit shows it."
     if facts.known_since is not None:
-        yield f"What was before {_time(facts.known_since)}, this machine does not know."
+        yield f"What was before {exact_moment(facts.known_since)}, this machine does not know."

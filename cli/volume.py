@@ -10,6 +10,7 @@ import click
 
 from cli.arguments import SizeType, SpanType, complete_volumes, make_option
 from cli.output import (
+    NOT_YET,
     Commands,
     columns,
     count,
@@ -44,7 +45,6 @@ from hybrisfs.api.volumes import (
 )
 from hybrisfs.client import Client
 
-_NOT_YET: Final = 3
 _LISTS: Final = ("no_fetch_programs", "link_addresses")
 _OPTIONS: Final = {"cache_bytes": "cache", "announce_seconds": "announce"}
 _SWITCHES: Final = ("notifications", "evict_liars", "discover", "merge_texts")
@@ -323,7 +323,7 @@ def redundancy(
         print_json({**message_of(facts), **message_of(waited)})
     else:
         _explain_redundancy(facts, waited)
-    return _NOT_YET if wait and not waited.done else 0
+    return NOT_YET if wait and not waited.done else 0
 
 
 def _explain_redundancy(facts: Redundancy, waited: Waited) -> None:
