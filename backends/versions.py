@@ -1,7 +1,7 @@
 """What a cloud keeps of objects that were deleted or overwritten: an optional part of a store.
 
 PASIS's versioning nodes (READ_PREV), for clouds: who holds the secrets of a cloud may delete and overwrite
-objects, but not make the cloud forget what they were, as long as his credentials lack the right to that.
+objects, but not make the cloud forget what they were, as long as the credentials lack the right to that.
 A driver that can has an attribute `versions` of the type `Versions`; see `versions_of`.
 
 Older bytes are candidates and no more: the reader verifies them, and never takes them for fresh.

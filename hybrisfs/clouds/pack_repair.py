@@ -20,7 +20,7 @@ from functools import partial
 from typing import Final
 
 from hybrisfs.dispersal.errors import CloudsUnavailable, Finding, IntegrityError
-from hybrisfs.dispersal.pack import EncodedPack, PackBuilder
+from hybrisfs.dispersal.pack import EncodedPack
 from hybrisfs.dispersal.share import MAX_SHARE, Table, TableSealer, share_name
 from hybrisfs.dispersal.upkeep import PackRebuild, Repair, Upkeep, candidates, restore
 from hybrisfs.members.minutes import bans_place
@@ -292,7 +292,7 @@ class PackRenewer:
         if not chunks:
             return f"{_too_little(pack)}, and no machine that is linked has any of it"
         try:
-            placed = [(one, self._maker.disperse(one)) for one in self._encode(chunks)]
+            placed = [(one, self._maker.disperse(one)) for one in self._maker.encode(self._fs, chunks)]
         except CloudsUnavailable as error:
             return str(error)
         if not self._record(pack, chunks, placed):
@@ -331,15 +331,6 @@ class PackRenewer:
             return tx.chunks.read_whole(ref)
         except OSError:
             return None  # damaged here: the packer reports that
-
-    def _encode(self, chunks: Sequence[tuple[ChunkRef, bytes]]) -> list[EncodedPack]:
-        builders: list[PackBuilder] = []
-        for ref, data in chunks:
-            sealed = self._maker.sealer.seal(ref.id, data)
-            if not builders or not self._maker.fits(builders[-1], len(sealed)):
-                builders.append(self._maker.builder())
-            builders[-1].add(ref.id, ref.length, sealed)
-        return [self._maker.finish(self._fs, one) for one in builders]
 
     def _record(
         self,

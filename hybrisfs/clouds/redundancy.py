@@ -16,7 +16,7 @@ from hybrisfs.bounded import in_parallel
 from hybrisfs.clouds.segment_repair import SegmentMender
 from hybrisfs.dispersal.engine import Engine
 from hybrisfs.dispersal.errors import ChunkUnavailable, CloudsUnavailable
-from hybrisfs.dispersal.pack import ERASURE_THRESHOLD, EncodedPack, PackBuilder, Redundancy
+from hybrisfs.dispersal.pack import ERASURE_THRESHOLD, EncodedPack, Redundancy
 from hybrisfs.errors import HybrisError
 from hybrisfs.gc.archive import Archive
 from hybrisfs.kv.mend import ValueMender
@@ -159,25 +159,16 @@ class Recoder:
         stays = plan is not None and plan.is_archived(former.k)
         code, clouds = (plan.code, plan.clouds) if plan is not None and stays else (None, None)
         try:
-            packs = self._encode(former, code)
+            with self._fs.state.transaction() as tx:
+                refs = chunks_of_pack(tx, former.number)
+            chunks = zip(refs, self._fetcher.peek(refs), strict=True)
+            packs = self._maker.encode(self._fs, chunks, code)
             placed = [(pack, self._maker.disperse(pack, among=clouds)) for pack in packs]
         except (ChunkUnavailable, CloudsUnavailable) as error:
             return str(error)
         if placed and not self._record(former, placed):
             return f"pack {former.id.hex()[:16]}: what was to replace it was deleted before it was recorded"
         return None
-
-    def _encode(self, former: Pack, code: Redundancy | None) -> list[EncodedPack]:
-        """Raises ChunkUnavailable."""
-        with self._fs.state.transaction() as tx:
-            refs = chunks_of_pack(tx, former.number)
-        builders: list[PackBuilder] = []
-        for ref, data in zip(refs, self._fetcher.peek(refs), strict=True):
-            sealed = self._maker.sealer.seal(ref.id, data)
-            if not builders or not self._maker.fits(builders[-1], len(sealed) + len(ref.id), code):
-                builders.append(self._maker.builder())
-            builders[-1].add(ref.id, ref.length, sealed)
-        return [self._maker.finish(self._fs, one, code) for one in builders]
 
     def _record(self, former: Pack, placed: Sequence[tuple[EncodedPack, bytes]]) -> bool:
 

@@ -28,6 +28,7 @@ from hybrisfs.merge.signing import Signer
 from hybrisfs.read.fetch import Fetcher
 from hybrisfs.registers.tree import PackedChunk, PackRecord, pack_key
 from hybrisfs.stages import IDLE, Pause, Signals
+from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.state.state import Transaction
 from hybrisfs.state.unplaced import PendingRow, pending_after, pending_row
 from hybrisfs.tree.filesystem import FileSystem
@@ -340,6 +341,18 @@ class PackMaker:
             builder.add(identity, len(filler), self.sealer.seal(identity, filler))
             pack = builder.finish(k, n)
         return pack
+
+    def encode(
+        self, fs: FileSystem, chunks: Iterable[tuple[ChunkRef, bytes]], code: Redundancy | None = None
+    ) -> list[EncodedPack]:
+        """Seal chunks, and encode them as as few packs as hold them; *code*: see `finish`."""
+        builders: list[PackBuilder] = []
+        for ref, data in chunks:
+            sealed = self.sealer.seal(ref.id, data)
+            if not builders or not self.fits(builders[-1], len(sealed), code):
+                builders.append(self.builder())
+            builders[-1].add(ref.id, ref.length, sealed)
+        return [self.finish(fs, one, code) for one in builders]
 
     @staticmethod
     def _is_taken(fs: FileSystem, pack: bytes) -> bool:
