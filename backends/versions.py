@@ -30,8 +30,8 @@ __all__ = [
 ]
 
 MAX_VERSIONS: Final = 16
-"""Of one name that are looked at: the newest and the oldest. A thief may overwrite an object as often as he
-likes, and what it was at first is what most objects should be: they are named by their content."""
+"""Of one name that are looked at: the newest and the oldest. A thief may overwrite an object again and
+again, and what it was at first is what most objects should be: they are named by their content."""
 MAX_LISTED: Final = 10_000
 """Versions of one name that a cloud is asked to list."""
 MAX_DAYS: Final = 36500

@@ -2,8 +2,8 @@
 
 A device *states* a snapshot when its registers were exactly that: it signs the snapshot's hash, which covers
 the vector (`hybrisfs.checkpoint.snapshot`). A checkpoint is *agreed* when all members of the volume have
-stated the same snapshot. Who has stated it himself needs nobody else's word to take it in; who is new takes
-the word of the device that let him in.
+stated the same snapshot. A device that has stated it takes it in on its own word; a new one takes the word
+of the device that let it in.
 
 The *root* of a checkpoint names the slices that the snapshot is cut into, and holds the statements. Root and
 slices are named by a hash of their plaintext, keyed with the volume's secret (as chunks are), so that a

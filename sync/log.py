@@ -44,10 +44,10 @@ own can vouch for other forks at each. That takes two who conspire. No bound on 
 helps: a correct device vouches for all that it was shown, by all members together, and nobody can tell it
 from one that does so on purpose.
 
-*Bounds*. Members can sign that from now on a device may do less. To pretend that it has not heard of it must
+*Bounds*. Members can sign that from now on a device may do less. To pretend that it does not know of it must
 not help: its updates are to depend on the update that says so (`bind`). One that does not is accepted if
 another device depends on it, or if the device has signed a later one that does: what an honest device did
-before it heard of it counts. Who signs that pretends no more: what it signs then it has signed knowing it,
+before it knew of it counts. A device that signs that pretends no more: it knows it in what it signs then,
 unless it forks, which convicts it. A device that was bound from its first update on has no such excuse: its
 own word vouches for nothing. Two that bind each other at the same time would never hear of each other: so the
 first word against the author of a bound, or against one that seconds it, gets through, of the one with the

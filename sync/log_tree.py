@@ -119,7 +119,7 @@ class LogTree:
         return max(own, key=lambda tip: (tip.clock, tip.hash), default=None)
 
     def go_on_through(self, branch: bytes, clock: int) -> None:
-        """Whichever other updates of its own it comes to hear of, this device goes on from this one, which is
+        """Whichever other updates of its own it comes to see, this device goes on from this one, which is
         on the way to its newest one."""
         device = self._branches[branch].device
         if (
@@ -163,8 +163,8 @@ class LogTree:
     def _closed(
         self, prev: Known, known: VersionVector, causes: Sequence[Known]
     ) -> tuple[VersionVector, dict[bytes, bytes]]:
-        """The full dependency vector of who follows `prev`, and so depends on all that `known` covers, and
-        depends on `causes`; and the hashes of it that are known."""
+        """The full dependency vector of an update that follows `prev`, and so depends on all that `known`
+        covers, and on `causes`; and the hashes of it that are known."""
         hashes = {**prev.hashes, prev.branch: prev.hash}
         if not causes:
             return known, hashes

@@ -233,8 +233,8 @@ def _tag(body: bytes, voucher: bytes) -> bytes:
 #    all below half of the clouds that the person named: so many can lie without a vote being lost.
 # 2. Of the clouds that a believed version names, not more than f lie: a later version that more of them have
 #    is believed in its place, and so on.
-# 3. If nothing is believed, as the person named too few clouds: that which most of them have; then that which
-#    its own clouds have, but more than f+1 count no more than f+1; then the latest.
+# 3. If nothing is believed, as the person named too few clouds: the version that most of them have; then the
+#    one that its own clouds have, but more than f+1 count no more than f+1; then the latest.
 #
 # An earlier version stays until a later one is complete, so that there is always one which f+1 correct clouds
 # have. An old version does no harm (see `hybrisfs.recovery`).

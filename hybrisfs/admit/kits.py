@@ -388,7 +388,7 @@ def _failed(answer: Answer) -> str | None:
 
 
 def _latest(registers: Registers, kit: bytes) -> tuple[Stamp, KitRecord, bool] | None:
-    """The record of a kit, and whether its reserve has signed it: if there is such a one, it is that."""
+    """The record of a kit, and whether its reserve has signed it: a signed one comes first."""
     for key in (signed_kit_key(kit), kit_key(kit)):
         records = {
             value.stamp: record

@@ -93,7 +93,7 @@ class Observing:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop looking; let go of who waits for events. Idempotent."""
+        """Stop looking; let go of those that wait for events. Idempotent."""
         with self._condition:
             self._stopping = True
             self._condition.notify_all()

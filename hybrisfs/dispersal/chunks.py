@@ -1,4 +1,4 @@
-"""Reading chunks of packs: ranged requests for fragments, and who is to blame when they do not fit."""
+"""Reading chunks of packs: ranged requests for fragments, and which cloud is to blame if they do not fit."""
 
 from __future__ import annotations
 

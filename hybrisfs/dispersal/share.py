@@ -25,9 +25,9 @@
 
     pack id = BLAKE3("hybrisfs pack" | k | n | sealed table)
 
-All integers are big-endian. The pack id covers the table, and the table covers every fragment: who knows
-the id and the key can check any share, and who has only the key and a share can rebuild what the database
-knew about the pack.
+All integers are big-endian. The pack id covers the table, and the table covers every fragment: with
+the id and the key, any share can be checked; with the key alone, a share says again what the database knew
+about the pack.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ class CloudWorkers:
                 one.stuck()
 
     def detach(self, job: Job) -> None:
-        """Nobody waits for this call, but it shall run unless a newer one with its key comes first."""
+        """Nobody waits for this call, but it is to run unless a newer one with its key comes first."""
         with self._changed:
             job.detached = True
 

@@ -71,7 +71,7 @@ class Channel:
         self.fail: Callable[[int, int], int] = library.brief.fuse_reply_err
         self.context = library.brief.fuse_req_ctx
         self.interrupts = Interrupts(library)
-        # Reentrant, for an abandoned request may be collected, and thereby answered, anywhere.
+        # Reentrant, for an abandoned request may be collected anywhere, which answers it.
         self._changed = Condition()
         self._open = True
         self._answering = 0

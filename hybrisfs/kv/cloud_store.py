@@ -373,7 +373,7 @@ class CloudStore(ContainerStore):
         at_least: Timestamp | None = None,
         tag: Timestamp | None = None,
     ) -> Versioned:
-        """Return the newest value, which does for all weaker reads, too. Raises NoSuchKeyError, and
+        """Return the newest value, also to weaker reads. Raises NoSuchKeyError, and
         ConditionNotMetError when it has not *tag*."""
         found = self._read(container, key, Part.VALUE)
         value, metadata = self.keys.codec.value(found.version, found.parts)

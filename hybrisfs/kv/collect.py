@@ -87,7 +87,7 @@ class Collector:
         self._wake = threading.Event()
         self._stop = threading.Event()
         self._debtors: dict[int, threading.Thread] = {}  # by cloud
-        self._debtor_ended = threading.Condition()  # guards the debtors, and who is late
+        self._debtor_ended = threading.Condition()  # guards the debtors, and which are late
         self._late: dict[int, _Late] = {}
 
     def draw(self, count: int, above: int = 0) -> list[int]:

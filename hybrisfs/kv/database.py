@@ -117,7 +117,7 @@ class MetadataDatabase:
     def snapshot(self, query: str, parameters: Sequence[object], most: int) -> Iterator[Iterator[list[Any]]]:
         """The rows of a query as of the moment at which the context is entered, at most so many at a time.
 
-        It has a connection of its own: others do not wait for who reads slowly. But the log of the database
+        It has a connection of its own: others do not wait for a slow reader. But the log of the database
         grows until the end. Raises HybrisError, also between two parts, once the database is closed.
         """
         if self._closed:

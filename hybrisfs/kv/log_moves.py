@@ -201,7 +201,7 @@ class LogMoves:
 
     def rejoin(self, container: str) -> bool:
         """Make what was written late to former containers of a name part of the one that has the name now,
-        in the log, if there is such a one; whether there was anything. Values of one key then stand side by
+        in the log, if one has it; whether there was anything. Values of one key then stand side by
         side."""
         with self._fs.state.transaction() as tx:
             if not read_name(tx, container).made or not _late(tx, container):

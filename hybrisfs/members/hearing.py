@@ -43,7 +43,7 @@ def by_member_register(accused: bytes, voter: bytes) -> bytes:
 
 
 def is_by_member_register(key: bytes) -> bool:
-    """Whether a key of that table is such a one."""
+    """Whether a key of that table is that of such a vote."""
     return key[0] == VOTE and len(key) > VOTE.size
 
 

@@ -436,7 +436,7 @@ class Arrivals:
     def _is_edited(self, nodes: set[bytes]) -> bool:
         """Whether some of these have places or contents here that are not signed yet."""
         if self._edited is None:
-            # What is aside has no other device heard of.
+            # No other device knows of what is aside.
             changes = self._fs.changes
             self._edited = {
                 key[NODE]

@@ -177,7 +177,7 @@ class Brake:
     def judge(
         self, device: bytes, losses: Sequence[Loss], moment: int, now: float, shown: Callable[[], Shown]
     ) -> list[Verdict]:
-        """What of that which an update of *device* takes away or overwrites is too much. No loss is in two
+        """What an update of *device* takes away or overwrites, and is too much. No loss is in two
         verdicts.
 
         *moment*: of the update, ns since the epoch. *now*: seconds by a clock that never goes back. *shown*

@@ -163,7 +163,7 @@ class Refresh:
         return [parent for parent in parents if self._resolver.removed(parent)]
 
     def _queue(self, tx: Transaction, node: bytes) -> None:
-        """The names that the node has in the view, and those that it ought to have."""
+        """The names that the node has in the view, and those that it should have."""
         for ino in inos_showing(tx, node):
             for row in tx.places.of(ino, self._resolver.few(node)).values():
                 self._agenda.add(self._fs.inodes.get(tx, row.parent).id, row.plain, (node,))

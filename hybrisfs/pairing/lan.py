@@ -102,7 +102,7 @@ class Connection:
         try:
             with self._socket:
                 deadline: float | None = self._monotonic() + self._first_frame
-                # What has arrived can still be read after a shutdown, hence the flag.
+                # What has arrived can still be read after a shutdown: so there is a flag.
                 while self.heard < MAX_NUMBER and not self._closed:
                     (length,) = _LENGTH.unpack(self._read(_LENGTH.size, deadline))
                     if length > self._limit:

@@ -54,7 +54,7 @@ class LinkedDevices(Protocol):
 
 
 class _Run(Struct, frozen=True, eq=False):
-    """Chunks of one pack that are fetched together, the wanted one first, and who waits for them."""
+    """Chunks of one pack that are fetched together, the wanted one first, and the requests that wait."""
 
     chunks: list[ChunkRef]
     futures: dict[int, Future[bytes]]

@@ -12,7 +12,7 @@ ignored in it, a file of theirs that wants its name stands beside it.
 What an update names stays synced, whatever rules come and wherever it moves, as git goes on with what is
 tracked. So do
 
-* a node that takes the name of such a one: programs save a file by putting another in its place;
+* a node that takes the name of an ignored one: programs save a file by putting another in its place;
 * the folders on the way to one.
 
 Rules are looked at when a cut is about to be taken (`sift`): what they match is set aside. It is looked at
