@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # what a daemon needs only for some commands takes long to im
     from hybrisfs.kv.containers import ContainerStore, Key
     from hybrisfs.kv.log_moves import MovedContainer
     from hybrisfs.kv.migrate import Moved
-    from hybrisfs.kv.salvage import Orphans, Salvaged
+    from hybrisfs.kv.rebuild import Orphans, RebuiltMetadata
     from hybrisfs.pairing.exchange import Dialogue
     from hybrisfs.volume.merging import Compared
 
@@ -293,7 +293,7 @@ class KeyValueControl(Protocol):
     def orphans(self, trusted: Collection[int]) -> Orphans:
         """What looks for values that nothing names. Raises DamagedError."""
 
-    def rebuild(self) -> tuple[Path, Salvaged]:
+    def rebuild(self) -> tuple[Path, RebuiltMetadata]:
         """Rebuild damaged metadata: where the former ones are now, and what could be taken over."""
 
 

@@ -201,8 +201,8 @@ class KeyValueCommands:
         return extended(api.Cleaned, unnamed_values(found), deleted=deleted, failed=failures)
 
     def _rebuild(self, asked: api.KvRebuildRequest) -> api.RebuiltKeys:
-        aside, salvaged = self._slots.get(asked.name).open().key_values.rebuild()
-        return api.RebuiltKeys(str(aside), salvaged.same_store, salvaged.keys, salvaged.damaged)
+        aside, rebuilt = self._slots.get(asked.name).open().key_values.rebuild()
+        return api.RebuiltKeys(str(aside), rebuilt.same_store, rebuilt.keys, rebuilt.damaged)
 
 
 def _condition(need: api.Need | None) -> Condition | None:

@@ -36,7 +36,7 @@ from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home
 
 if TYPE_CHECKING:
-    from hybrisfs.kv.salvage import UnnamedValues as FoundValues
+    from hybrisfs.kv.rebuild import UnnamedValues as FoundValues
 
 __all__ = ["MaintenanceCommands", "RecoveryCommands", "steps", "unnamed_values"]
 

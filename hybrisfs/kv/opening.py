@@ -44,7 +44,7 @@ from hybrisfs.kv.shared import SharedStores
 from hybrisfs.kv.store import KeyValueStore
 
 if TYPE_CHECKING:
-    from hybrisfs.kv.salvage import Orphans, Salvaged
+    from hybrisfs.kv.rebuild import Orphans, RebuiltMetadata
 
 __all__ = ["KeyValues", "ValueFacts"]
 
@@ -381,17 +381,17 @@ class KeyValues:
 
     def orphans(self, trusted: Collection[int]) -> Orphans:
         """What looks for values that nothing names on the clouds that are *trusted*. See `existing`."""
-        from hybrisfs.kv.salvage import Orphans
+        from hybrisfs.kv.rebuild import Orphans
 
         return Orphans(self.existing(), self._key, self._upkeep, trusted)
 
-    def rebuild(self) -> tuple[Path, Salvaged]:
+    def rebuild(self) -> tuple[Path, RebuiltMetadata]:
         """Set damaged metadata aside, and make new ones of what can be read of them.
 
         Returns where the former ones are and what was taken over. Raises UsageError when nothing is wrong
         with them. When it is interrupted, run it again; what is set aside stays.
         """
-        from hybrisfs.kv.salvage import salvage
+        from hybrisfs.kv.rebuild import rebuild
 
         with self._lock:
             if not self._path.exists():
@@ -405,15 +405,15 @@ class KeyValues:
             aside.mkdir(mode=0o700)
             for file in self._files():
                 os.link(file, aside / file.name)
-            rebuilt = self._path.with_name(f"{_FILE}.rebuilt")
-            for file in self._path.parent.glob(f"{rebuilt.name}*"):
+            fresh = self._path.with_name(f"{_FILE}.rebuilt")
+            for file in self._path.parent.glob(f"{fresh.name}*"):
                 file.unlink()
-            salvaged = salvage(aside / _FILE, rebuilt, new_store_id(self._key), self._environment)
+            rebuilt = rebuild(aside / _FILE, fresh, new_store_id(self._key), self._environment)
             for file in self._files()[1:]:
                 file.unlink()  # they would be taken for the log of the new database
-            rebuilt.rename(self._path)
+            fresh.rename(self._path)
             sync_directory(self._path.parent, self._environment)
-        return aside, salvaged
+        return aside, rebuilt
 
     def _files(self) -> list[Path]:
         """The database, and SQLite's files beside it."""

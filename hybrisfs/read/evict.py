@@ -249,7 +249,7 @@ class Evictor:
     def _staged(self, tx: Transaction) -> defaultdict[int, _Ranges]:
         """Where bytes lie that have not been cut into chunks yet, by segment."""
         live: defaultdict[int, _Ranges] = defaultdict(list)
-        for extent in self._fs.settling:
+        for extent in self._fs.being_chunked:
             live[extent.segment].append((extent.position, extent.position + extent.end - extent.start))
         for segment, position, length in staged_ranges(tx):
             live[segment].append((position, position + length))

@@ -31,7 +31,7 @@ class ChunkPlaces:
         self._db = database
         self._dirty_pieces = journal.dirty_pieces
         self.taken_over: set[int] = set()  # made elsewhere, and now by us too: we see that a cloud gets them
-        self.settling: set[int] = set()  # chunks that a file is about to name
+        self.soon_named: set[int] = set()  # chunks that a file is about to name
         # PENDING chunks for which nothing waits, and the inode that has them (docs/internals/write-path.md).
         self.deferred = deferred_chunks(database)
         self.located = Topic[[]]()
@@ -321,7 +321,7 @@ class ChunkPlaces:
             f"SELECT c.number, c.length, c.segment, {IS_SHOWN} FROM chunk c WHERE c.pack = ? AND c.pack > 0",
             (number,),
         ).fetchall():
-            if not shown and chunk not in self.settling:
+            if not shown and chunk not in self.soon_named:
                 self._drop(chunk)
                 continue
             self._part(chunk)

@@ -32,7 +32,7 @@ doubted     (`ChunkStore.doubted`) packs that may be gone: nothing new relies on
 deferred    (`ChunkStore.deferred`) PENDING, and nothing waits for it on its way to the clouds
 taken over  (`ChunkStore.taken_over`) PENDING, and its turn to be packed may be over
 lost        (`ChunkStore.lost`) PENDING, and damaged on this disk: nothing waits for it
-settling    (`ChunkStore.settling`) a file is about to name it: it is not dropped
+soon named  (`ChunkStore.soon_named`) a file is about to name it: it is not dropped
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class ChunkStore(ChunkPlaces):
             return number
         number = int(row[0])
         segment, position, pack, proven = row[1:]
-        self.settling.add(number)
+        self.soon_named.add(number)
         if pack and not (proven and self.may_rely_on(pack)):
             self._part(number)
             pack = ELSEWHERE
@@ -183,7 +183,7 @@ class ChunkStore(ChunkPlaces):
     def _added(self, number: int, cut: CutRow) -> None:
         self._dirty_pieces[cut.segment] += 1
         self._pieces.note(number, cut.pieces)
-        self.settling.add(number)
+        self.soon_named.add(number)
 
     def _is_sound(self, number: int, cut: CutRow, segment: int, position: int) -> bool:
         if number not in self._verified:
@@ -340,7 +340,7 @@ class ChunkStore(ChunkPlaces):
         rows = self._db.execute(
             f"SELECT number, segment, pack FROM chunk c WHERE {ONLY_HERE} AND NOT {IS_SHOWN}"
         ).fetchall()
-        going = [row for row in rows if row[0] not in self.settling]
+        going = [row for row in rows if row[0] not in self.soon_named]
         for number, segment, pack in going:
             self._release(segment)
             spares = self.places(self.get(number)) if pack is None else []

@@ -61,7 +61,7 @@ class ExtentMap:
     def __init__(self, dirty_pieces: Counter[int], rows: Iterable[tuple[int, int, int, int]] = ()) -> None:
         self.epoch = 1  # the rows are of an earlier one: they have been committed
         self._dirty_pieces = dirty_pieces
-        # What was written before the map was loaded may be a chunk already (a settling that was cut short).
+        # What was written before the map was loaded may be a chunk already (chunking that was cut short).
         self._items = [Extent(start, start + length, seg, pos, -1) for start, length, seg, pos in rows]
         self._items.sort()
         self._starts = [item.start for item in self._items]

@@ -106,7 +106,7 @@ class FileSystem:
         """Whether this device is a full member, which sees to what all have in common."""
         self.total_files: int = tx.meta("files")
         self.cache_generation = 0
-        self.settling: list[Extent] = []  # staged bytes that the publisher is reading
+        self.being_chunked: list[Extent] = []  # staged bytes that the publisher is reading
         self._monotonic = state.environment.monotonic
         self.syncing: set[int] = set()  # open files that programs sync while they have them open
         self.restless: set[int] = set()  # those of them that have been written since

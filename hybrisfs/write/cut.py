@@ -334,7 +334,7 @@ def _that_fit(nodes: list[_Node], cut: Cut) -> Iterator[_Node]:
 def _begin(tx: Transaction, fs: FileSystem, cut: Cut) -> None:
     """Keep what the cut holds unchanged until `release`."""
     fs.changes.begin_cut(set(cut.seqs), cut.reach)
-    fs.settling = [extent for snapshot in cut.files for extent in snapshot.extents]
+    fs.being_chunked = [extent for snapshot in cut.files for extent in snapshot.extents]
     for ino in set(cut.inos.values()):
         inode = fs.inodes.cached(ino)
         if inode is not None:
@@ -342,7 +342,7 @@ def _begin(tx: Transaction, fs: FileSystem, cut: Cut) -> None:
             inode.dirty_since = 0.0
     for snapshot in cut.files:
         snapshot.inode.snapshots += 1
-        tx.chunks.settling.update(row.chunk.number for row in snapshot.rows)
+        tx.chunks.soon_named.update(row.chunk.number for row in snapshot.rows)
         for segment in snapshot.segments():
             fs.journal.dirty_pieces[segment] += 1
 
@@ -354,8 +354,8 @@ def release(tx: Transaction, fs: FileSystem, cut: Cut) -> None:
         snapshot.inode.patience = max(LEAST_PATIENCE, snapshot.recut / cut.limits.recut_rate)
         for segment in snapshot.segments():
             fs.journal.dirty_pieces[segment] -= 1
-    fs.settling = []
-    tx.chunks.settling.clear()
+    fs.being_chunked = []
+    tx.chunks.soon_named.clear()
     fs.changes.end_cut()
 
 

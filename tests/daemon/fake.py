@@ -44,7 +44,7 @@ from hybrisfs.home import Home
 from hybrisfs.kv.containers import Key
 from hybrisfs.kv.log_moves import MovedContainer
 from hybrisfs.kv.migrate import Moved
-from hybrisfs.kv.salvage import Orphans, Salvaged
+from hybrisfs.kv.rebuild import Orphans, RebuiltMetadata
 from hybrisfs.kv.store import KeyValueStore
 from hybrisfs.pairing.errors import PairingError
 from hybrisfs.pairing.exchange import Dialogue
@@ -157,7 +157,7 @@ class NoKeyValues:
     def orphans(self, trusted: Collection[int]) -> Orphans:
         raise HybrisError("this volume has no key-value store")
 
-    def rebuild(self) -> tuple[Path, Salvaged]:
+    def rebuild(self) -> tuple[Path, RebuiltMetadata]:
         raise HybrisError("this volume has no key-value store")
 
 

@@ -13,7 +13,7 @@ from hybrisfs.errors import UsageError
 from hybrisfs.kv.containers import ContainerStore, Key
 from hybrisfs.kv.log_moves import MovedContainer
 from hybrisfs.kv.migrate import Moved
-from hybrisfs.kv.salvage import Orphans, Salvaged
+from hybrisfs.kv.rebuild import Orphans, RebuiltMetadata
 from tests.daemon.fake import FakeVolumes
 from tests.kv.rig import KEY, Rig
 
@@ -65,8 +65,8 @@ class Stored(NamedTuple):
         engine = self.rig.cluster.engine
         return Orphans(self.rig.store, KEY, engine.upkeep, engine.numbers)
 
-    def rebuild(self) -> tuple[Path, Salvaged]:
-        return Path("/state/aside"), Salvaged(same_store=True, keys=3, damaged=1)
+    def rebuild(self) -> tuple[Path, RebuiltMetadata]:
+        return Path("/state/aside"), RebuiltMetadata(same_store=True, keys=3, damaged=1)
 
 
 @contextmanager

@@ -263,7 +263,7 @@ def test_the_daemon_loads_the_libraries_of_clouds_and_services_when_it_needs_the
     assert not {"hybrisfs.mirror.worker", "pathspec", "watchdog.observers"} & loaded
     # What only a volume of several devices, a pairing, a wide code or a repair needs.
     assert not {"hybrisfs.peers.service", "cryptography.x509", "ssl", "zfec"} & loaded
-    assert not {"hybrisfs.pairing.protocol", "hybrisfs.admit.recover", "hybrisfs.kv.salvage"} & loaded
+    assert not {"hybrisfs.pairing.protocol", "hybrisfs.admit.recover", "hybrisfs.kv.rebuild"} & loaded
 
 
 def test_a_command_loads_nothing_of_what_clouds_need() -> None:

@@ -17,7 +17,7 @@ from hybrisfs.kv.containers import Key
 from hybrisfs.kv.errors import NoSuchContainerError
 from hybrisfs.kv.log_moves import MovedContainer
 from hybrisfs.kv.migrate import Moved
-from hybrisfs.kv.salvage import Orphans, Salvaged
+from hybrisfs.kv.rebuild import Orphans, RebuiltMetadata
 from hybrisfs.kv.store import KeyValueStore
 from tests.daemon.fake import FakeVolumes
 from tests.dashboard.conftest import Page
@@ -76,7 +76,7 @@ class Places:
     def orphans(self, trusted: Collection[int]) -> Orphans:
         raise HybrisError("nobody asks for that here")
 
-    def rebuild(self) -> tuple[Path, Salvaged]:
+    def rebuild(self) -> tuple[Path, RebuiltMetadata]:
         raise HybrisError("nobody asks for that here")
 
 

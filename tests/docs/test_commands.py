@@ -86,7 +86,7 @@ ELSEWHERE: Final = {
     "hybrisfs cloud login etcd": "needs an etcd",
     "hybrisfs kv migrate": "needs an etcd",
     "hybrisfs kv forget": "needs an etcd",
-    "hybrisfs kv rebuild": "needs a damaged database: tests/kv/test_salvage.py",
+    "hybrisfs kv rebuild": "needs a damaged database: tests/kv/test_rebuild.py",
     "hybrisfs serve webdav": "serves until Ctrl-C: tests/serving",
     "hybrisfs serve sftp": "serves until Ctrl-C: tests/serving",
     "hybrisfs serve s3": "serves until Ctrl-C: tests/gateway",

@@ -13,8 +13,8 @@ import pytest
 from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import DamagedError
 from hybrisfs.kv.database import MetadataDatabase
+from hybrisfs.kv.rebuild import Orphans
 from hybrisfs.kv.rmds import DeviceMetadata, DeviceStore
-from hybrisfs.kv.salvage import Orphans
 from hybrisfs.kv.seal import is_own_store, new_store_id, parse_value_name
 from tests.kv.rig import CONTAINER, KEY, Rig
 

@@ -202,7 +202,7 @@ def stores(new_store: Callable[[], Store], state: ChunkState) -> Iterator[Store]
     for some in ((), *((one,) for one in CIRCUMSTANCES), *combinations(CIRCUMSTANCES, 2)):
         store = new_store()
         MAKE[state](store)
-        store.chunks.settling.clear()
+        store.chunks.soon_named.clear()
         assert store.state is state
         for one in some:
             CIRCUMSTANCES[one](store)

@@ -112,7 +112,7 @@ def test_the_number_of_a_dropped_chunk_names_no_other(rig: Rig) -> None:
         return rig.tx.chunks.add(CutRow(SEALER.chunk_id(content), 4, *rig.journal.append(content)))
 
     first = add(b"gone")
-    rig.tx.chunks.settling.clear()
+    rig.tx.chunks.soon_named.clear()
     rig.tx.chunks.drop_unwanted()
     assert add(b"next") > first
     rig.tx.chunks.packed(first, 1, 0, 10)

@@ -121,7 +121,7 @@ def test_hashes_go_with_a_chunk_that_nothing_needs(rig: Rig) -> None:
     assert len(hashes(rig)) == 1
     rig.fs.truncate(rig.tx, inode, 0)
     rig.publish()
-    rig.tx.chunks.settling.clear()
+    rig.tx.chunks.soon_named.clear()
     rig.tx.chunks.drop_unwanted()
     assert rig.db.rows.execute("SELECT count(*) FROM chunk").fetchone() == (0,)
     assert hashes(rig) == []

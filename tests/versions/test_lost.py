@@ -48,7 +48,7 @@ def test_what_cannot_be_read_is_not_called_kept(rig: Rig) -> None:
         rig.fs.unlink(rig.tx, ROOT_INO, name)
     assert rig.publish(everything=True)
     assert contents(rig) == 4
-    rig.tx.chunks.settling.clear()
+    rig.tx.chunks.soon_named.clear()
     rig.tx.chunks.drop_unwanted()
     assert contents(rig) == 2
     rig.pack()

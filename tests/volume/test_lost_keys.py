@@ -68,8 +68,8 @@ def test_a_cloud_goes_after_damaged_metadata_were_rebuilt(device: Device) -> Non
     device.volume.clouds.drain(leaving)
     clouds = device.volume.clouds
     until(lambda: any("kv rebuild" in job for job in clouds.jobs()), "the cloud cannot go")
-    aside, salvaged = device.volume.key_values.rebuild()
-    assert (salvaged.keys, salvaged.damaged) == (KEYS - 1, 1)
+    aside, rebuilt = device.volume.key_values.rebuild()
+    assert (rebuilt.keys, rebuilt.damaged) == (KEYS - 1, 1)
     assert (aside / "kv.db").is_file()
     assert store(device).metadata.problems() == []
     assert warnings(device) == []

@@ -16,7 +16,7 @@ from tests.merge.test_many_links import calls
 from tests.tree.invariants import check_accounts
 from tests.tree.rig import Rig
 from tests.write.others import Others
-from tests.write.test_publish import before_settling, opened, others, write
+from tests.write.test_publish import before_chunking, opened, others, write
 
 __all__ = ["others"]
 
@@ -84,7 +84,7 @@ def test_a_journal_that_is_gone_when_it_is_cut_still_comes_with_its_database(
     rig.publish()
     rig.make(b"db-journal", b"how it was")
     write(rig, b"db", b"HALF")
-    before_settling(rig, b"db", lambda: rig.fs.unlink(rig.tx, ROOT_INO, b"db-journal"))
+    before_chunking(rig, b"db", lambda: rig.fs.unlink(rig.tx, ROOT_INO, b"db-journal"))
     rig.publish()
     assert others() == {b"db": b"HALFe", b"db-journal": b"how it was"}
     rig.publish()

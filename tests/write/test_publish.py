@@ -39,7 +39,7 @@ def _once_for(rig: Rig, name: bytes, action: Callable[[], object]) -> Callable[[
     return act
 
 
-def before_settling(rig: Rig, name: bytes, action: Callable[[], object]) -> None:
+def before_chunking(rig: Rig, name: bytes, action: Callable[[], object]) -> None:
     """Run *action* once, when the file *name* of a cut is about to be cut into chunks."""
     rig.chunker.before = _once_for(rig, name, action)
 
@@ -112,7 +112,7 @@ def test_what_is_written_during_a_round_belongs_to_the_next(rig: Rig, others: Ot
         for name in (b"one", b"two"):
             write(rig, name, b"later")
 
-    before_settling(rig, b"one", write_both)
+    before_chunking(rig, b"one", write_both)
     rig.publish()
     assert others() == {b"one": b"first", b"two": b"first"}
     assert rig.read(rig.find(b"two")) == b"later"
@@ -123,7 +123,7 @@ def test_what_is_written_during_a_round_belongs_to_the_next(rig: Rig, others: Ot
 @pytest.mark.parametrize("size", [0, 2, 900])
 def test_a_truncation_during_a_round_is_not_undone(rig: Rig, others: Others, size: int) -> None:
     rig.make(b"file", b"x" * 100)
-    before_settling(rig, b"file", lambda: rig.fs.truncate(rig.tx, rig.find(b"file"), size))
+    before_chunking(rig, b"file", lambda: rig.fs.truncate(rig.tx, rig.find(b"file"), size))
     rig.publish()
     assert others() == {b"file": b"x" * 100}
     assert rig.read(rig.find(b"file")) == (b"x" * 100)[:size] + bytes(max(size - 100, 0))
@@ -133,7 +133,7 @@ def test_a_truncation_during_a_round_is_not_undone(rig: Rig, others: Others, siz
 
 
 @pytest.mark.parametrize("known", [False, True])
-@pytest.mark.parametrize("when", [before_settling, before_signing])
+@pytest.mark.parametrize("when", [before_chunking, before_signing])
 def test_a_file_saved_twice_is_never_missing(
     rig: Rig, others: Others, known: bool, when: Callable[..., Any]
 ) -> None:
@@ -161,7 +161,7 @@ def test_a_file_saved_twice_is_never_missing(
 
 
 @pytest.mark.parametrize("known", [False, True])
-@pytest.mark.parametrize("when", [before_settling, before_signing])
+@pytest.mark.parametrize("when", [before_chunking, before_signing])
 def test_a_file_removed_during_a_round_is_withdrawn(
     rig: Rig, others: Others, known: bool, when: Callable[..., Any]
 ) -> None:
@@ -410,7 +410,7 @@ def test_a_file_that_is_deleted_while_its_old_bytes_are_wanted(
         rig.fs.unlink(rig.tx, ROOT_INO, b"file")
         rig.tx.chunks.drop_unwanted()
 
-    before_settling(rig, b"file", delete)
+    before_chunking(rig, b"file", delete)
     rig.publish()
     assert others()[b"other"] == b"changed"
     rig.publish()
@@ -441,7 +441,7 @@ def test_content_that_is_evicted_while_it_is_cut_is_fetched(rig: Rig, others: Ot
     rig.pack()
     write(rig, b"file", b"yz", 500)
     rig.clouds.down = True
-    before_settling(rig, b"file", lambda: rig.tx.chunks.forget([1]))
+    before_chunking(rig, b"file", lambda: rig.tx.chunks.forget([1]))
     rig.publish()
     assert others() == {b"file": b"x" * 1000}
     rig.clouds.down = False

@@ -29,7 +29,7 @@ from hybrisfs.kv.rmds import DeviceMetadata, DeviceStore
 from hybrisfs.kv.seal import STORE_ID_SIZE, VALUE_PREFIX, is_own_store, parse_value_name
 from sync.codec import DecodeError
 
-__all__ = ["Orphans", "Salvaged", "UnnamedValues", "find_orphans", "salvage"]
+__all__ = ["Orphans", "RebuiltMetadata", "UnnamedValues", "find_orphans", "rebuild"]
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ _MOST_ROWS: Final = 1 << 32
 _SCANS: Final = ("ASC", "DESC")  # a page that cannot be read ends a scan: both ends are gone over
 
 
-class Salvaged(NamedTuple):
+class RebuiltMetadata(NamedTuple):
     """What was taken over; `same_store` when it is the same store, else nothing could be."""
 
     same_store: bool
@@ -46,7 +46,7 @@ class Salvaged(NamedTuple):
     """Records that could be found, but not read."""
 
 
-def salvage(damaged: Path, target: Path, fresh_store: bytes, environment: Environment) -> Salvaged:
+def rebuild(damaged: Path, target: Path, fresh_store: bytes, environment: Environment) -> RebuiltMetadata:
     """Make a new database at *target* of what can be read of *damaged*.
 
     When not even the id of its store can be, it is an empty one with the id *fresh_store*.
@@ -62,7 +62,7 @@ def salvage(damaged: Path, target: Path, fresh_store: bytes, environment: Enviro
         metadata.skip_writes()
     finally:
         metadata.close()
-    return Salvaged(bool(store), sum(entry.live for entry in entries.values()), lost)
+    return RebuiltMetadata(bool(store), sum(entry.live for entry in entries.values()), lost)
 
 
 def _fill(

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.environment import SYSTEM
+from hybrisfs.kv.rebuild import RebuiltMetadata, rebuild
 from hybrisfs.kv.record import KeyMetadata
 from hybrisfs.kv.repetition import pack_writes
 from hybrisfs.kv.rmds import DeviceMetadata
-from hybrisfs.kv.salvage import Salvaged, salvage
 from hybrisfs.kv.seal import new_store_id
 from tests.kv.rig import CONTAINER, KEY, Rig
 
@@ -29,11 +29,11 @@ def filled(folder: Path) -> Rig:
     return rig
 
 
-def salvaged(rig: Rig) -> Salvaged:
+def rebuilt(rig: Rig) -> RebuiltMetadata:
     """Rebuild the closed store's database, and open it."""
-    rebuilt = rig.path.with_name("rebuilt")
-    result = salvage(rig.path, rebuilt, new_store_id(KEY), SYSTEM)
-    rebuilt.rename(rig.path)
+    fresh = rig.path.with_name("rebuilt")
+    result = rebuild(rig.path, fresh, new_store_id(KEY), SYSTEM)
+    fresh.rename(rig.path)
     rig.reopen()
     return result
 
@@ -49,7 +49,7 @@ def test_one_damaged_record_costs_its_key(tmp_path: Path) -> None:
         next_write = rig.store.metadata.new_write()
         rig.store.close()
         change(rig.path, "UPDATE entry SET record = x'ff' WHERE key = ?", b"bad")
-        assert salvaged(rig) == Salvaged(same_store=True, keys=1, damaged=1)
+        assert rebuilt(rig) == RebuiltMetadata(same_store=True, keys=1, damaged=1)
         assert [one.key for one in rig.store.list(CONTAINER)] == ["one"]
         assert rig.get("one") == b"value"
         assert rig.store.metadata.new_write() > next_write + (1 << 32)
@@ -63,7 +63,7 @@ def test_containers_without_names_get_some(tmp_path: Path) -> None:
         rig.store.create_container("recovered-1")
         rig.store.close()
         change(rig.path, "UPDATE container SET name = ? WHERE number = 1", b"\xff/")
-        assert salvaged(rig).keys == 1
+        assert rebuilt(rig).keys == 1
         assert rig.store.containers() == ["recovered-1", "recovered-1-"]
         assert rig.store.get("recovered-1-", "one").value == b"value"
 
@@ -78,7 +78,7 @@ def test_what_waited_for_its_deletion_is_not_believed(tmp_path: Path) -> None:
         for cloud in needed.placement:
             writes = pack_writes([(needed.objects, 1)])
             change(rig.path, "INSERT INTO repetition VALUES (NULL, ?, 0, 1, ?)", cloud, writes)
-        assert salvaged(rig).keys == 1
+        assert rebuilt(rig).keys == 1
         rig.store.collector.collect()
         assert rig.get("one") == b"value"
 
@@ -91,7 +91,7 @@ def test_without_the_stores_id_a_new_one_begins(tmp_path: Path, damage: str) -> 
             change(rig.path, "UPDATE meta SET value = 'x' WHERE key = 'store'")
         else:
             rig.path.write_bytes(os.urandom(50_000) if damage == "no database" else b"")
-        assert salvaged(rig) == Salvaged(same_store=False, keys=0, damaged=0)
+        assert rebuilt(rig) == RebuiltMetadata(same_store=False, keys=0, damaged=0)
         rig.store.create_container("new")
         rig.store.put("new", "key", b"value")
         assert rig.store.get("new", "key").value == b"value"
@@ -116,7 +116,7 @@ def test_rotten_pages_cost_what_is_on_them(tmp_path: Path, seed: int) -> None:
             page = draw.randrange(len(image) // 4096)
             image[page * 4096 : (page + 1) * 4096] = draw.randbytes(4096)
         rig.path.write_bytes(image)
-        result = salvaged(rig)
+        result = rebuilt(rig)
         metadata: DeviceMetadata = rig.store.metadata
         found = {one.place[1]: one.entry for one in metadata.values()}
         assert len(found) == result.keys
