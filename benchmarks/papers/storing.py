@@ -447,7 +447,7 @@ def _load(root: Path, options: argparse.Namespace, page: Page, console: Console)
 def _added(loads: Mapping[str, Load], operation: str) -> float:
     """Seconds that ours adds to what the baseline takes, medians."""
     ours, alone = (statistics.median(getattr(loads[one], operation)) for one in (_IN_DEVICE, "baseline"))
-    return ours - alone
+    return float(ours - alone)
 
 
 def measure_s3(root: Path, seconds: float, console: Console) -> dict[str, Load]:
