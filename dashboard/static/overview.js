@@ -262,9 +262,9 @@ function storageCard(app) {
         one.on.length ? ` ${one.on.join(", ")}` : null,
         one.fetching.length ? `; ${one.fetching.join(", ")} fetching it` : null,
       ]),
-      ["Room used on this disk", `${size(cache.bytes)} of ${size(cache.budget)}`],
+      ["Kept on this disk", `${size(cache.bytes)}, at most ${size(cache.budget)}`],
     ),
-    meter(cache.bytes, cache.budget, "Room used on this disk"),
+    meter(cache.bytes, cache.budget, "Kept on this disk"),
     volume.mountpoint
       ? null
       : h(
