@@ -15,15 +15,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import random
 import statistics
-import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -35,7 +31,8 @@ from benchmarks.corpus import work_folder
 from benchmarks.pages import Page, Section
 from benchmarks.papers import points
 from benchmarks.papers.archive import PatientDevice
-from benchmarks.papers.distrust import LEVELS, Pair
+from benchmarks.papers.distrust import LEVELS
+from benchmarks.papers.loads import CLIENTS, KEY_SIZE, BoxClient, Client, LevelClient, Load, run_load
 from benchmarks.plots import Curve, plot_curves, plot_latencies
 from benchmarks.report import RESULTS, significant, terminal
 from benchmarks.targets import Target
@@ -44,14 +41,12 @@ from hybrisfs.api.key_value import IN_LOG, ON_DEVICE
 from hybrisfs.dispersal.counting import Use
 from hybrisfs.history import Prices, bill, load_prices
 from hybrisfs.kv.store import KeyValueLimits
-from sync.update import SignedUpdate
 from tests.volume.device import Device
 
 _SIZES: Final = {"3 B": 3, "10 kB": 10_240, "1 MB": 1 << 20}
 _TB: Final = 1.024e12
 """Bytes of the paper's TB: 10^8 objects of its 10 kB."""
 _BOX: Final = "box"
-_KEY_SIZE: Final = 32
 _UNCACHED: Final = KeyValueLimits(cache_bytes=0)
 
 # -- dollars ----------------------------------------------------------------------------------------------
@@ -170,7 +165,7 @@ def _dollars(root: Path, options: argparse.Namespace, page: Page, console: Conso
     for label, by_way in costs.items():
         size = _SIZES[label]
         alone = Costs(
-            1, size, Use(put=1, up=size + _KEY_SIZE), Use(get=1, down=size + _KEY_SIZE), size, 0.0, 0.0
+            1, size, Use(put=1, up=size + KEY_SIZE), Use(get=1, down=size + KEY_SIZE), size, 0.0, 0.0
         )
         rows = [
             [way, *(f"{one.usd(what):,.1f}" for what in columns), f"{sum(map(one.usd, columns)):,.1f}"]
@@ -237,7 +232,6 @@ def _alone(prices: Prices) -> float:
 
 # -- latency ----------------------------------------------------------------------------------------------
 
-_CLIENTS: Final = 8
 _READS: Final = (0, 10, 50, 90, 100)
 _LAN: Final = (0.2, 1000.0)  # round trip in ms, Mbit/s
 _FAR: Final = (165.0, 100.0)
@@ -245,107 +239,6 @@ _FAR: Final = (165.0, 100.0)
 _IN_DEVICE, _IN_LOG = "HybrisFS, f=1", "HybrisFS, in the log"
 _ONE_S3, _THREE_S3 = "HybrisFS, f=0", "HybrisFS, f=1"
 _MOST_IN_LOG: Final = 200_000  # bytes of a value
-
-
-class Client(ABC):
-    """What one thread of a load asks."""
-
-    @abstractmethod
-    def put(self, key: str, value: bytes) -> float:
-        """Put; returns the seconds of it that the cloud took, 0 when that is not known."""
-
-    @abstractmethod
-    def get(self, key: str) -> float:
-        """Get what was put, and check it; returns likewise."""
-
-
-class _LevelClient(Client):
-    """Sends what a level of distrust makes to one S3 server."""
-
-    def __init__(self, level: str, root: Path, store: S3Store) -> None:
-        self._pair, self._store = Pair(level, root), store
-        self._sent: dict[str, tuple[bytes, bytes | SignedUpdate, bytes]] = {}
-
-    def put(self, key: str, value: bytes) -> float:
-        version = os.urandom(_KEY_SIZE)
-        sent = self._pair.put(version, value)
-        begun = time.perf_counter()
-        self._store.put(key, sent.data if isinstance(sent, SignedUpdate) else sent)
-        took = time.perf_counter() - begun
-        self._sent[key] = version, sent, value
-        return took
-
-    def get(self, key: str) -> float:
-        version, sent, value = self._sent[key]
-        data = sent.data if isinstance(sent, SignedUpdate) else sent
-        begun = time.perf_counter()
-        found = self._store.get(key, limit=len(data))
-        took = time.perf_counter() - begun
-        self._pair.get(version, sent, value)
-        if found != data:
-            raise SystemExit("what was read is not what was written")
-        return took
-
-
-class _BoxClient(Client):
-    """Asks the key-value store of an open volume."""
-
-    def __init__(self, device: Device, box: str) -> None:
-        self._box, self._store = box, device.volume.key_values.of(box)
-        self._written: dict[str, bytes] = {}
-
-    def put(self, key: str, value: bytes) -> float:
-        self._store.put(self._box, key, value)
-        self._written[key] = value
-        return 0.0
-
-    def get(self, key: str) -> float:
-        if self._store.get(self._box, key).value != self._written[key]:
-            raise SystemExit("what was read is not what was written")
-        return 0.0
-
-
-@dataclass
-class Load:
-    """Seconds of each operation, all in all and of the cloud."""
-
-    get: list[float] = field(default_factory=list)
-    put: list[float] = field(default_factory=list)
-    get_cloud: list[float] = field(default_factory=list)
-    put_cloud: list[float] = field(default_factory=list)
-
-
-def run_load(
-    client: Callable[[int], Client], size: int, reads: int, seconds: float, interval: float, keys: int
-) -> Load:
-    """Let clients ask once in an *interval* each, so many of a hundred times for a read. Each has its own
-    *keys*, all of which it has put before."""
-    load, ready = Load(), threading.Barrier(_CLIENTS)
-
-    def work(number: int) -> None:
-        one, chance = client(number), random.Random(number)
-        names = [f"{number}-{key}" for key in range(keys)]
-        for name in names:
-            one.put(name, os.urandom(size))
-        ready.wait()
-        due = time.perf_counter() + interval * number / _CLIENTS
-        for _ in range(max(1, round(seconds / interval))):
-            time.sleep(max(0.0, due - time.perf_counter()))
-            due += interval
-            name, value = chance.choice(names), os.urandom(size)
-            begun = time.perf_counter()
-            if chance.random() * 100 < reads:
-                cloud = one.get(name)
-                load.get.append(time.perf_counter() - begun)
-                load.get_cloud.append(cloud)
-            else:
-                cloud = one.put(name, value)
-                load.put.append(time.perf_counter() - begun)
-                load.put_cloud.append(cloud)
-
-    with ThreadPoolExecutor(_CLIENTS) as pool:
-        list(pool.map(work, range(_CLIENTS)))
-    return load
 
 
 @contextmanager
@@ -387,13 +280,13 @@ def measure_load(root: Path, seconds: float, console: Console) -> dict[str, dict
                 for level in LEVELS:
 
                     def client(number: int, level: str = level, folder: Path = folder) -> Client:
-                        return _LevelClient(level, folder / level / str(number), server)
+                        return LevelClient(level, folder / level / str(number), server)
 
                     loads[level] = run_load(client, size, reads, seconds, interval, keys)
                 for system, box in ((_IN_DEVICE, ON_DEVICE), (_IN_LOG, IN_LOG)):
                     if box == ON_DEVICE or size <= _MOST_IN_LOG:
                         loads[system] = run_load(
-                            lambda _, box=box: _BoxClient(device, box),  # type: ignore[misc]
+                            lambda _, box=box: BoxClient(device, box),  # type: ignore[misc]
                             size,
                             reads,
                             seconds,
@@ -446,8 +339,8 @@ def _load(root: Path, options: argparse.Namespace, page: Page, console: Console)
 
 def _added(loads: Mapping[str, Load], operation: str) -> float:
     """Seconds that ours adds to what the baseline takes, medians."""
-    ours, alone = (statistics.median(getattr(loads[one], operation)) for one in (_IN_DEVICE, "baseline"))
-    return float(ours - alone)
+    ours, alone = (getattr(loads[one], operation) for one in (_IN_DEVICE, "baseline"))
+    return float(statistics.median(ours) - statistics.median(alone))
 
 
 def measure_s3(root: Path, seconds: float, console: Console) -> dict[str, Load]:
@@ -457,12 +350,12 @@ def measure_s3(root: Path, seconds: float, console: Console) -> dict[str, Load]:
         for level in ("baseline", "Depot"):
 
             def client(number: int, level: str = level) -> Client:
-                return _LevelClient(level, root / f"{level} {time.monotonic_ns()}" / str(number), server)
+                return LevelClient(level, root / f"{level} {time.monotonic_ns()}" / str(number), server)
 
             found[level] = _both(client, size, seconds)
     for system, f in ((_ONE_S3, 0), (_THREE_S3, 1)):
         with _open(root / system, _FAR, f) as device:
-            found[system] = _both(lambda _: _BoxClient(device, ON_DEVICE), size, seconds)
+            found[system] = _both(lambda _: BoxClient(device, ON_DEVICE), size, seconds)
     console.print("[dim]s3[/]")
     return found
 
@@ -535,9 +428,9 @@ def _notes(options: argparse.Namespace) -> list[str]:
         "an hour of CPU; a TB is 10^8 objects of 10,240 bytes. Of the paper: its measured costs (L-) for "
         "puts or gets alone, with four servers that pass objects on to each other at a tenth of the "
         "price; kept by four servers and, at the level Depot, by clients. Our own disk costs nothing.",
-        f"Load: {_CLIENTS} clients, threads of one process, each with keys of its own, which ask five "
+        f"Load: {CLIENTS} clients, threads of one process, each with keys of its own, which ask five "
         f"times a second (1 MB: twice), for {options.seconds:g} s, in the paper once; one system after the "
-        f"other. So 99 % is the worst or second worst of {round(_CLIENTS * 5 * options.seconds)} or fewer. "
+        f"other. So 99 % is the worst or second worst of {round(CLIENTS * 5 * options.seconds)} or fewer. "
         f"S3 servers at lines of {_LAN[0]:g} ms and {_LAN[1]:g} Mbit/s on this machine, which share its "
         "cores. The levels are made from our parts and sent by our driver to one server, which checks "
         "nothing; the paper's servers check hashes and signatures, keep a log and tell each other. "
@@ -545,7 +438,7 @@ def _notes(options: argparse.Namespace) -> list[str]:
         "the log*: a signed update that is on this device's disk when it returns and travels later, got "
         "from this disk; values of 1 MB are too large for it.",
         f"S3: the line has {_FAR[0]:g} ms and {_FAR[1]:g} Mbit/s; puts alone, then gets alone, by "
-        f"{_CLIENTS} clients twice a second, {2 * options.seconds:g} s each. The paper has 90 % gets, and "
+        f"{CLIENTS} clients twice a second, {2 * options.seconds:g} s each. The paper has 90 % gets, and "
         "Amazon's S3 with standard deviations of 200 ms. Means have the first requests, which make "
         "connections. What ours adds is sealing, hashes and metadata in a database; with f=1 the second "
         "of two clouds counts.",
