@@ -115,7 +115,7 @@ class ContactRegister:
         return self._sight(clouds, lists, formers, dict(zip(order, gotten, strict=True)))
 
     def glance(self, clouds: Iterable[int]) -> Protocol[Mapping[int, Answer]]:
-        """Get only what lies under the former name, from these clouds. Whoever puts a version overwrites
+        """Get only what lies under the former name, from these clouds. Each put of a version overwrites
         that, too."""
         (answers,) = yield self._of_former(clouds)
         return answers

@@ -107,5 +107,5 @@ def test_messages_that_are_explained_exist() -> None:
     sources = (path for folder in _CODE for path in (REPOSITORY / folder).rglob("*.py"))
     said = "".join(re.sub(r'"\s*\n?\s*f?"', "", path.read_text()) for path in sources)
     for title in re.findall(r"^## ([a-z].*)$", (_DOCS / "troubleshooting.md").read_text(), re.MULTILINE):
-        message = re.sub(r"^a (device|cloud) (has|is) ", "", title.split(", or ")[0])
+        message = re.sub(r"^a (machine|cloud) (has|is) ", "", title.split(", or ")[0])
         assert message in said, f"nothing says {message!r}"
