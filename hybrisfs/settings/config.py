@@ -424,7 +424,9 @@ def choose_redundancy(clouds: int, f: int | None, k: int | None) -> tuple[int, i
         raise UsageError(f"f={f} and k={k} make no sense with {clouds} clouds", "f is 0 or more, k 1 or more")
     if clouds < 2 * f + k:
         raise UsageError(
-            f"{clouds} {'cloud is' if clouds == 1 else 'clouds are'} too few for f={f} and k={k}",
+            f"1 cloud is too few for f={f} and k={k}"
+            if clouds == 1
+            else f"{clouds} clouds are too few for f={f} and k={k}",
             f"when {f} may fail and {k} {'is' if k == 1 else 'are'} needed to read, it takes {2 * f + k}",
             "Add clouds, or choose a smaller -f or -k.",
         )

@@ -287,7 +287,7 @@ def test_what_is_unsigned_when_it_is_told_waits_here_until_it_may_write_again(
         second.sync()
     second.reopen()
     assert second.read("unsaved") == b"work"
-    assert any("on no other device" in one for one in second.volume.status(look=False).warnings)
+    assert any("on no other machine" in one for one in second.volume.status(look=False).warnings)
     first.volume.set_role("second", reader=False)
     first.sync()
     until(lambda: shows(first, "unsaved"), "the first to hear of the work")
