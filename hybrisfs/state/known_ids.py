@@ -95,17 +95,21 @@ class KnownIds:
         """No IDs are being made."""
         self._db.execute("DELETE FROM node_id WHERE ino = 0")
 
-    def settle(self) -> None:
-        """Forget the hashes of what has changed, and of all folders above: those that are left are right."""
-        pending = [ino for (ino,) in self._db.execute("SELECT ino FROM changed_id").fetchall()]
-        for ino in pending:
-            self._db.execute("DELETE FROM node_id WHERE ino = ?", (ino,))
+    def settle(self, most: int) -> bool:
+        """Forget the hashes of what has changed, and of all folders above: for *most* of the changes. When it
+        returns True, these were all, and the hashes that are left are right."""
+        query = "SELECT ino FROM changed_id LIMIT ?"
+        pending = [ino for (ino,) in self._db.execute(query, (most,)).fetchall()]
+        is_all = len(pending) < most
+        for table in ("node_id", "changed_id"):
+            rows = [(ino,) for ino in pending]
+            self._db.executemany(f"DELETE FROM {table} WHERE ino = ?", rows)
         while pending:
             query = "SELECT DISTINCT parent FROM place WHERE ino = ?"
             for (parent,) in self._db.execute(query, (pending.pop(),)).fetchall():
                 if self._db.execute("DELETE FROM node_id WHERE ino = ?", (parent,)).rowcount:
                     pending.append(parent)
-        self._db.execute("DELETE FROM changed_id")
+        return is_all
 
     def find(self, ino: int) -> bytes | None:
         """The hash of a file or folder, if it is known."""

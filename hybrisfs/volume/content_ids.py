@@ -56,6 +56,7 @@ Tell: TypeAlias = Callable[[int], None]
 
 _TRIES: Final = 20
 _PAGE: Final = 64  # files of a folder that are looked at together
+_MOST_CHANGES: Final = 500  # that are looked at together
 _TOGETHER: Final = 16 << 20  # bytes that are fetched at once
 _TOLD: Final = 1 << 20  # bytes between two news
 _WAITS: Final = 1.0  # seconds between two news of one that waits for another
@@ -325,13 +326,7 @@ class _Now:
 
     def find(self, names: Sequence[bytes]) -> _Found[int]:
         """What is at a path; what was known of it and has changed is not known any more."""
-        with self._fs.state.transaction() as tx:
-            self._fs.flush(tx)
-            tx.known_ids.settle()
-            inode = self._fs.locate(tx, names)
-            if inode is None:
-                raise UsageError(f"there is no {shown(os.fsdecode(b'/'.join(names)))} in the volume")
-            digest = tx.known_ids.find(inode.ino)
+        inode, digest = self._settled(names)
         kind = kind_of(inode.mode)
         if digest is None and kind in "fx":
             try:
@@ -342,6 +337,17 @@ class _Now:
         elif kind not in "fxd":
             digest = special_hash(kind, inode.target or b"", inode.rdev)
         return _Found(self, kind, inode.ino, digest)
+
+    def _settled(self, names: Sequence[bytes]) -> tuple[Inode, bytes | None]:
+        while True:
+            with self._fs.state.transaction() as tx:
+                self._fs.flush(tx)
+                if not tx.known_ids.settle(_MOST_CHANGES):
+                    continue  # the lock is free for programs in between
+                inode = self._fs.locate(tx, names)
+                if inode is None:
+                    raise UsageError(f"there is no {shown(os.fsdecode(b'/'.join(names)))} in the volume")
+                return inode, tx.known_ids.find(inode.ino)
 
     def keep(self, folder: int, digest: bytes) -> None:
         with self._fs.state.transaction() as tx:
