@@ -90,8 +90,8 @@ def test_news_count_once_they_are_told_of(database: Database) -> None:
 
 def test_each_writes_its_own_word() -> None:
     assert fault(A, *let_in(B, A)) is None and fault(B, *came_by(B, A)) is None
-    assert "only that device" in str(fault(M, *let_in(B, A)))
-    assert "only that device" in str(fault(A, *came_by(B, A)))
+    assert "only that machine" in str(fault(M, *let_in(B, A)))
+    assert "only that machine" in str(fault(A, *came_by(B, A)))
     for (key, value), wrong in (
         (let_in(B, A), b"\1" + A),
         (came_by(B, A), b"\1"),

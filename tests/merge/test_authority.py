@@ -208,7 +208,7 @@ def test_sparse_files_that_claim_more_than_numbers_hold_are_committed(fleet: Fle
 )
 def test_a_device_writes_its_own_book_only(key: bytes, value: bytes) -> None:
     assert fault(LAPTOP, key, value) is None
-    assert "only that device" in (fault(DESKTOP, key, value) or "")
+    assert "only that machine" in (fault(DESKTOP, key, value) or "")
     assert fault(LAPTOP, key, None) is not None
 
 

@@ -121,7 +121,7 @@ def test_to_limit_a_device_to_folders_takes_as_much(first: First, second: Second
     assert told.folders is None
     assert told.proposed == [Proposal("second", "contributor", ["my folder"])]
     (warning,) = (one for one in second.volume.status(look=False).warnings if "wants" in one)
-    assert f"device role {founder[:8]} contributor --folder 'my folder' on another device" in warning
+    assert f"device role {founder[:8]} contributor --folder 'my folder' on another machine" in warning
     told = second.volume.set_role(founder, folders=["my folder"], passphrase=PASSPHRASE)
     assert told.folders == ["my folder"] and not told.proposed
     waits(first, lambda: not first.volume.fs.is_full)

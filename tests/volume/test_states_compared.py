@@ -89,7 +89,7 @@ def warned(device: Device, of: str) -> bool:
     device.volume.signals.look_around()
     warnings = device.volume.status(look=False).warnings
     assert isinstance(warnings, list)
-    return any(f"{of} and this device have made different things" in one for one in warnings)
+    return any(f"{of} and this machine have made different things" in one for one in warnings)
 
 
 def test_a_flipped_bit_is_noticed_on_both_sides_of_a_link(devices: tuple[Device, Device]) -> None:
