@@ -30,8 +30,9 @@ from hybrisfs.client import Client
 @click.command(epilog="\b\nExamples:\n  hybrisfs fsck\n  hybrisfs fsck photos --clouds")
 @click.argument("name", required=False, shell_complete=complete_volumes)
 @click.option("--clouds", is_flag=True, help="Also do what hybrisfs scrub does: it takes time and traffic.")
+@click.option("-v", "--verbose", is_flag=True, help="Say how much of what was checked.")
 @json_option
-def fsck(name: str | None, clouds: bool, as_json: bool) -> int:
+def fsck(name: str | None, clouds: bool, verbose: bool, as_json: bool) -> int:
     """Verify what this machine has of the volume NAME: database, log and cache. Changes nothing.
 
     Says what is wrong where; the exit code is 1 when anything is. NAME can be left out when there is one
@@ -42,18 +43,16 @@ def fsck(name: str | None, clouds: bool, as_json: bool) -> int:
             FsckRequest(name, clouds),
             lambda step: bar(shown(step.stage), step.done, step.total),
         )
-    show(facts, as_json, partial(_checked, clouds=clouds))
+    show(facts, as_json, partial(_checked, clouds=clouds, verbose=verbose))
     return 1 if facts.problems else 0
 
 
-def _checked(facts: CheckedVolume, clouds: bool) -> Iterator[str]:
+def _checked(facts: CheckedVolume, clouds: bool, verbose: bool) -> Iterator[str]:
     name, problems = shown(facts.name), facts.problems
-    checked = ", ".join(f"{what}: {number:,}" for what, number in facts.checked.items())
-    if not problems:
-        rest = "" if clouds else " hybrisfs scrub checks the clouds."
-        yield f"{name}: no problem found ({checked}).{rest}"
-        return
-    yield f"{name}: {count(len(problems), 'problem')} found ({checked}):"
+    if problems:
+        yield f"{name}: {count(len(problems), 'problem')} found:"
+    else:
+        yield f"{name}: no problem found.{'' if clouds else ' hybrisfs scrub checks the clouds.'}"
     yield from columns(
         [
             [
@@ -64,6 +63,8 @@ def _checked(facts: CheckedVolume, clouds: bool) -> Iterator[str]:
             for problem in problems
         ]
     )
+    if verbose:
+        yield from columns([[what, f"{number:,}"] for what, number in facts.checked.items()])
 
 
 # -- hybrisfs scrub -------------------------------------------------------------------------------------

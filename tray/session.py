@@ -44,13 +44,17 @@ def serve() -> bool:
         bus = open_dbus_connection(session_bus())
     except (OSError, KeyError, ValueError) as error:
         raise HybrisError(
-            "there is no desktop to show an icon on", f"its D-Bus cannot be reached: {error}", _ADVICE
+            "there is no desktop to show an icon on", f"its D-Bus cannot be reached: {_why(error)}", _ADVICE
         ) from error
     with bus:
         try:
             return _Session(bus).run()
         except (OSError, DBusErrorResponse):
             return True  # the session has ended
+
+
+def _why(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 _ADVICE: Final = "Run this in a terminal of the desktop, or have the desktop start it: --autostart."

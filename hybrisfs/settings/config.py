@@ -279,7 +279,7 @@ def _read(name: str, path: Path, facts: Any) -> VolumeConfig:
         )
     file = msgspec.convert(facts, _File)
     if file.cache_bytes < _LEAST_CACHE_BYTES:
-        raise ValueError(f"'cache_bytes' is not a number >= {_LEAST_CACHE_BYTES}")
+        raise ValueError(f"the cache ('cache_bytes') needs {_LEAST_CACHE_BYTES >> 20} MiB at least")
     clouds = tuple(
         CloudConfig(
             one.number, one.name, one.url, one.draining, one.proven, one.heard, _unknown(entries, _Cloud)

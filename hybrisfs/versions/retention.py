@@ -126,10 +126,10 @@ def parse_retention(text: str) -> RetentionRule:
     for part in text.split(","):
         name, _, value = part.strip().partition(":")
         key = {"all": "every"}.get(name, name)
-        if key in chosen or key not in ("every", "daily", "weekly", "monthly", "room"):
-            raise _wrong(
-                text, f"{part.strip()!r} is none of all, daily, weekly, monthly, room, or there twice"
-            )
+        if key in chosen:
+            raise _wrong(text, f"{name} is there twice")
+        if key not in ("every", "daily", "weekly", "monthly", "room"):
+            raise _wrong(text, f"{name!r} is not one of all, daily, weekly, monthly and room")
         chosen[key] = _parse_room(text, value) if key == "room" else _parse_span(text, value)
     return RetentionRule(**chosen)
 

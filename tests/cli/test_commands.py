@@ -473,14 +473,15 @@ def test_cache_drop(photos: FakeVolume, run: Run) -> None:
 def test_fsck(photos: FakeVolume, run: Run) -> None:
     clean = run("fsck", "photos")
     assert clean.exit_code == 0
-    assert clean.stdout == "photos: no problem found (files: 12). hybrisfs scrub checks the clouds.\n"
+    assert clean.stdout == "photos: no problem found. hybrisfs scrub checks the clouds.\n"
+    assert run("fsck", "photos", "--verbose").stdout.splitlines()[1].split() == ["files", "12"]
     photos.report.problems.append(
         {"where": "cloud-1: packs/ab", "what": "is missing\nfake line", "severity": "error"}
     )
     damaged = run("fsck", "--clouds")
     assert damaged.exit_code == 1
     assert damaged.stdout == (
-        "photos: 1 problem found (files: 12):\n  error  cloud-1: packs/ab  $'is missing\\nfake line'\n"
+        "photos: 1 problem found:\n  error  cloud-1: packs/ab  $'is missing\\nfake line'\n"
     )
     as_json = run("fsck", "--json")
     assert as_json.exit_code == 1

@@ -274,7 +274,7 @@ def test_entries_that_nobody_knows_are_named_and_stay(home: Home) -> None:
     "change, said",
     [
         ({"cache_bytes": "much"}, "'cache_bytes' is not a number"),
-        ({"cache_bytes": 1}, "'cache_bytes' is not a number >= 67108864"),
+        ({"cache_bytes": 1}, "the cache ('cache_bytes') needs 64 MiB at least"),
         ({"notifications": 1}, "'notifications' is not true or false"),
         ({"links": []}, "'links' is not an object in braces"),
         ({"links": {"port": "1", "addresses": [], "discover": True}}, "'links.port' is not a number"),
