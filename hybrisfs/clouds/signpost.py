@@ -142,7 +142,7 @@ def version_of_signpost(data: bytes, signpost: Signpost, key: bytes) -> Version:
 _LOOK_SECONDS: Final = 15.0
 _LIST_SECONDS: Final = 86_400.0
 """After which the versions are listed again, though the object `signpost` is still the one of the last list.
-Each put of a version overwrites that object, and a list costs a dozen times as much as a look at it."""
+A device that puts a version overwrites that object, and a list costs a dozen times as much as a look."""
 _WATCH_SECONDS: Final = 3600.0
 """The same when a device was removed: it may put versions alone, which no other member looks at, but one that
 was away might."""

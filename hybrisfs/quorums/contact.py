@@ -115,8 +115,8 @@ class ContactRegister:
         return self._sight(clouds, lists, formers, dict(zip(order, gotten, strict=True)))
 
     def glance(self, clouds: Iterable[int]) -> Protocol[Mapping[int, Answer]]:
-        """Get only what lies under the former name, from these clouds. Each put of a version overwrites
-        that, too."""
+        """Get only what lies under the former name, from these clouds. A device that puts a version
+        overwrites that, too."""
         (answers,) = yield self._of_former(clouds)
         return answers
 
