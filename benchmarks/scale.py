@@ -5,7 +5,7 @@ made up: each device has written, and an update names either no other device's o
 
 A hundred thousand and a million tiny files are made and signed on one device without clouds or network, as
 `benchmarks.adoption` does it; another device begins with the checkpoint of them. Each size has a process of
-its own. What is only multiplied from these figures is marked "arithmetic". Traffic is not in it.
+its own. What is only multiplied from these figures is marked "arithmetic". Traffic: `benchmarks.lives`.
 """
 
 from __future__ import annotations
@@ -48,13 +48,11 @@ _VOLUME: Final = b"HFS\x02" + bytes(12)
 _SEAL: Final = OneKey(bytes(32))
 _HASH: Final = bytes([1]) * 32
 _VALUE: Final = bytes(120)
-_ANNOUNCE: Final = 900  # seconds between two heads of an idle device; the others ask as often
-_DAY: Final = 86_400
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one number of devices: bytes, and CPU seconds for one. The rest is arithmetic."""
+    """Of one number of devices: bytes, and CPU seconds for one."""
 
     devices: int
     head: int
@@ -65,10 +63,6 @@ class Figures:
     """One that names the newest update of each other device."""
     accept: float
     """To decode the latter and verify its signature."""
-    links: int
-    heads_read_per_day: int
-    """By one idle device, from one cloud, at least."""
-    bytes_read_per_day: int
 
 
 def _cpu(action: Callable[[], object], rounds: int) -> float:
@@ -107,7 +101,6 @@ def measure(devices: int, rounds: int) -> Figures:
         )
 
     joining_all = update(tuple(stamps))
-    asked = (devices - 1) * _DAY // _ANNOUNCE
     return Figures(
         devices,
         len(sealed),
@@ -115,21 +108,15 @@ def measure(devices: int, rounds: int) -> Figures:
         len(update(())),
         len(joining_all),
         _cpu(lambda: decode_signed(joining_all).header.verify(key.public), rounds),
-        devices * (devices - 1) // 2,
-        asked,
-        asked * len(sealed),
     )
 
 
 _OF_DEVICES: Final = (
-    ("head, bytes", "measured", "head"),
-    ("to open and verify a head, CPU us", "measured", "read_head"),
-    ("update that names no other, bytes", "measured", "alone"),
-    ("update that names all others, bytes", "measured", "joining_all"),
-    ("to decode and verify the latter, CPU us", "measured", "accept"),
-    ("links when all are linked", "arithmetic", "links"),
-    ("heads that an idle device reads per day and cloud", "arithmetic", "heads_read_per_day"),
-    ("bytes of these", "arithmetic", "bytes_read_per_day"),
+    ("head, bytes", "head"),
+    ("to open and verify a head, CPU us", "read_head"),
+    ("update that names no other, bytes", "alone"),
+    ("update that names all others, bytes", "joining_all"),
+    ("to decode and verify the latter, CPU us", "accept"),
 )
 _MICROSECONDS: Final = ("read_head", "accept")
 
@@ -214,8 +201,8 @@ def _page(found: list[Figures], of_files: list[FileFigures], rounds: int) -> Pag
     tens = _TENFOLD // most.files
     devices = Section(
         "By devices",
-        ["", "", *(f"{one.devices} devices" for one in found)],
-        [[label, how, *(of_device(one, name) for one in found)] for label, how, name in _OF_DEVICES],
+        ["", *(f"{one.devices} devices" for one in found)],
+        [[label, *(of_device(one, name) for one in found)] for label, name in _OF_DEVICES],
     )
     files = Section(
         "By files",
@@ -226,8 +213,7 @@ def _page(found: list[Figures], of_files: list[FileFigures], rounds: int) -> Pag
         ],
     )
     notes = [
-        f"Heads and updates: means of {rounds}. Arithmetic: at least one head of each other device every "
-        f"{_ANNOUNCE} s, as is the default. Files: one run; a hundred in a folder, some bytes in each, "
+        f"Heads and updates: means of {rounds}. Files: one run; a hundred in a folder, some bytes in each, "
         "signed by folders; without clouds and mount."
     ]
     figures = {"devices": [asdict(one) for one in found], "files": [asdict(one) for one in of_files]}

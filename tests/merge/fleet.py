@@ -46,9 +46,14 @@ class NotHereError(Exception):
     """The bytes of a chunk cannot be had yet: nobody has told where it is."""
 
 
+def name_of(number: int) -> str:
+    """What the device with this number is called."""
+    return NAMES[number] if number < len(NAMES) else f"device {number}"
+
+
 def member_of(number: int) -> Member:
     """The device of that number, as others know it."""
-    return Member(_key(number).public, NAMES[number])
+    return Member(_key(number).public, name_of(number))
 
 
 def _key(number: int) -> DeviceKey:
@@ -68,7 +73,7 @@ class Device:
         segment_size: int = SMALL_SEGMENT,
     ) -> None:
         self.key = _key(number)
-        self.name = NAMES[number]
+        self.name = name_of(number)
         self.rig = Rig(
             clouds=clouds,
             plaintexts=plaintexts,

@@ -48,6 +48,7 @@ class Courier:
         source = HeadSources(self.puller, self.checkpointer, rig.sharing.agreement, rig.reading.copies)
         shipping = open_shipping(rig.local, rig.fetcher, rig.links, self, self.puller, source)
         self._relayer, self._shipper = shipping.relayer, shipping.shipper
+        self.told = shipping.shipper.told
 
     # -- the clouds, as the shipper takes them -----------------------------------------------------
 
@@ -91,6 +92,10 @@ class Courier:
         with self.rig.fs.state.transaction() as tx:
             return self._shipper._head(tx, None, self.puller.earlier_heads())
 
+    def hear(self, device: bytes, head: Head) -> None:
+        """A linked device has told where it stands."""
+        self._following.heard(device, head)
+
     def believe_shipped(self) -> None:
         """Have the device believe that the clouds have all that it has signed."""
         with self.rig.fs.state.transaction() as tx:
@@ -113,9 +118,11 @@ class Courier:
         self.look_at_checkpoints()
         self.linked = None
 
-    def pull(self) -> None:
-        """Look at the clouds, as far as it is time to."""
+    def pull(self) -> float:
+        """Look at the clouds, as far as it is time to. Seconds until it is again, if nothing happens."""
         self.puller.step()
+        follow = self.puller._follow
+        return 0.0 if follow is None else max(0.0, follow.next_due() - self.rig.environment.monotonic())
 
     def look(self) -> None:
         """Look at all clouds."""
