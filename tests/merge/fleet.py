@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final
 
 from hybrisfs.environment import SYSTEM, Environment
-from hybrisfs.kinds import KINDS
 from hybrisfs.members.lineage import came_by, let_in
 from hybrisfs.members.members import Member
 from hybrisfs.registers.values import Value
@@ -207,8 +206,9 @@ class Device:
         return self.rig.sharing.receiver.receive(updates)
 
     def registers(self) -> dict[bytes, list[Value]]:
-        """The signed values of all registers, in the order of their stamps."""
-        found = [self.rig.tx.registers.with_prefix(bytes((letter,))) for letter in KINDS]
+        """The signed values of all registers, of kinds that this program does not know, too; in the order of
+        their stamps."""
+        found = [self.rig.tx.registers.with_prefix(bytes((letter,))) for letter in range(256)]
         return {
             key: sorted(values, key=lambda one: one.stamp) for some in found for key, values in some.items()
         }

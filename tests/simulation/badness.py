@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hybrisfs.environment import SYSTEM
 from hybrisfs.keys import VolumeKeys
-from hybrisfs.kinds import ASSIGNMENT, KINDS, ROLE
+from hybrisfs.kinds import ASSIGNMENT, ROLE
 from hybrisfs.members.removal import Stance
 from hybrisfs.members.roles import Area, Role
 from hybrisfs.merge.brake import WINDOW
@@ -466,7 +466,7 @@ def _check_limits(device: Device, bad: bytes, area: Area) -> None:
     def belongs(node: bytes) -> bool:
         return born_in(node) == area.id or node in belonging
 
-    every = (item for letter in KINDS for item in registers.with_prefix(bytes((letter,))).items())
+    every = (item for letter in range(256) for item in registers.with_prefix(bytes((letter,))).items())
     for key, value in ((key, value) for key, values in every for value in values):
         if _author(device, value.stamp) != bad:
             continue
