@@ -88,7 +88,7 @@ def test_a_removed_device_that_learns_it_from_the_clouds_alone_says_so_first(gro
     done = c.attempt("sync", "--wait", "--timeout", "30")
     assert done.returncode not in (0, None)
     assert "removed from the volume" in done.stderr and "reaches no other machine" in done.stderr
-    assert "This device was removed from the volume" in first_line(c)
+    assert "This machine was removed from the volume" in first_line(c)
     assert "Everything is safe" not in c.run("status")
     assert c.status()["removed"] is True
 
@@ -96,5 +96,5 @@ def test_a_removed_device_that_learns_it_from_the_clouds_alone_says_so_first(gro
         volumes = json.loads((c.home / "runtime" / "status.json").read_text())["volumes"]
         return " ".join(f"{volume['state']}: {volume['text']}" for volume in volumes)
 
-    until(lambda: panel().startswith("trouble: this device was removed"), "the panel to tell it")
+    until(lambda: panel().startswith("trouble: this machine was removed"), "the panel to tell it")
     assert "removed" not in first_line(b)
