@@ -346,7 +346,7 @@ class _Now:
                     continue  # the lock is free for programs in between
                 inode = self._fs.locate(tx, names)
                 if inode is None:
-                    raise UsageError(f"there is no {shown(os.fsdecode(b'/'.join(names)))} in the volume")
+                    raise HybrisError(f"there is no {shown(os.fsdecode(b'/'.join(names)))} in the volume")
                 return inode, tx.known_ids.find(inode.ino)
 
     def keep(self, folder: int, digest: bytes) -> None:
@@ -424,7 +424,7 @@ class _Then:
         """What was at a path."""
         node = self._tree.find(names)
         if node is None:
-            raise UsageError(
+            raise HybrisError(
                 f"there was no {shown(os.fsdecode(b'/'.join(names)))} then, as far as this machine knows",
                 "",
                 "hybrisfs versions list shows what is known of it.",

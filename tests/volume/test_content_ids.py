@@ -101,7 +101,7 @@ def test_an_id_is_that_of_the_bytes(device: Device) -> None:
     make(device, "pipe", stat.S_IFIFO | 0o644, None, folder.ino)
     assert id_of(device, "") == content_id(*hashed(device))
     assert id_of(device, "d/to a") == content_id("l", special_hash("l", b"../a", 0))
-    with pytest.raises(UsageError, match="there is no none in the volume"):
+    with pytest.raises(HybrisError, match="there is no none in the volume"):
         id_of(device, "none")
 
 
@@ -163,7 +163,7 @@ def test_the_past_has_the_ids_that_it_had(device: Device) -> None:
     found = device.volume.content_ids.compare((f".hybrisfs/at/{moment}", None), ("", None), Reads())
     assert [(one.what, one.path) for one in found.differences] == [("changed", b"a"), ("added", b"b")]
     assert (found.first, found.second) == (before, after)
-    with pytest.raises(UsageError, match="there was no b then"):
+    with pytest.raises(HybrisError, match="there was no b then"):
         id_of(device, "b", moment)
     with pytest.raises(UsageError, match="not a moment"):
         id_of(device, "b", "soon")
