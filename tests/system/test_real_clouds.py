@@ -77,6 +77,6 @@ def test_wrong_secrets_make_no_volume(make_device: MakeDevice, stores: list[Serv
     device = make_device()
     urls = [store.url(f"cloud-{number}") for number, store in enumerate(stores)]
     wrong = [Server(0, one.make_url, one.wrong, {}, one.process) for one in stores]
-    with pytest.raises(AssertionError, match="credentials") as caught:
+    with pytest.raises(AssertionError, match="hybrisfs cloud login") as caught:
         create(device, wrong, urls)
     assert "wrong" not in str(caught.value).replace("wrong-", "")
