@@ -283,7 +283,7 @@ def test_the_past_is_shown_and_restored(page: Page, volume: FakeVolume) -> None:
     url = "/api/volumes/photos"
     versions = page.post(f"{url}/versions", {"path": "notes.txt"}).json()["versions"]
     assert [one["version"] for one in versions] == [0, 1]
-    assert page.post(f"{url}/versions", {"path": "nothing"}).status_code == 400
+    assert page.post(f"{url}/versions", {"path": "nothing"}).status_code == 409
     assert [one["path"] for one in page.post(f"{url}/removed", {"path": ""}).json()["removed"]] == ["old.txt"]
     for wanted in ({"since": versions[1]["since"]}, {"at": "2026-11-20"}, {}):
         assert page.post(f"{url}/restore", {"path": "notes.txt", **wanted}).json()["files"] == 1
