@@ -89,7 +89,7 @@ FIRST = Writer().varint(0).raw(A).varint(0).varint(0).u64(1).raw(b"a" * 32).getv
     [
         (Writer().varint(0).raw(A), "introduced twice"),
         (Writer().varint(2), "above its limit"),
-        (Writer().varint(0).raw(B).varint(1), "another device"),
+        (Writer().varint(0).raw(B).varint(1), "another machine"),
         (Writer().varint(1).varint(2), "above its limit"),
         (Writer().varint(0).raw(B).varint(0).varint(2).varint(1).varint(1), "ascending"),
         (Writer().varint(0).raw(B).varint(0).varint(0).u64(1).raw(b"a" * 32), "ascending"),
