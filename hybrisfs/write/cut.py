@@ -242,8 +242,8 @@ def looked_at(limits: CutLimits) -> int:
 
 
 def _oldest_nodes(fs: FileSystem, limits: CutLimits) -> list[_Node]:
-    """The nodes of the oldest runs, about as many as a cut can hold; all nodes, when the first run is so long
-    that its end is unknown here."""
+    """The nodes of the oldest runs, about as many as a cut can hold; all nodes, when the first run with
+    changes that count is so long that its end is unknown here."""
     spans, reach = fs.changes.oldest(looked_at(limits))
     found = _changed_nodes(fs, spans)
     if len(spans) >= fs.changes.waiting:
@@ -253,7 +253,7 @@ def _oldest_nodes(fs: FileSystem, limits: CutLimits) -> list[_Node]:
         if max(_span(node, lenient=True)[1] for node in run) > reach:
             break
         nodes += run
-    return nodes or _changed_nodes(fs, fs.changes.spans())
+    return nodes if any(node.seqs for node in nodes) else _changed_nodes(fs, fs.changes.spans())
 
 
 def _changed_nodes(fs: FileSystem, spans: Iterable[tuple[bytes, int, int, int]]) -> list[_Node]:

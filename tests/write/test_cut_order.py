@@ -224,3 +224,18 @@ def test_what_others_see_is_a_state_that_was(machine: type[Programs]) -> None:
     run_state_machine_as_test(
         machine, settings=settings(max_examples=300, stateful_step_count=40, deadline=None)
     )
+
+
+def test_changes_that_have_become_void_hold_up_none_of_many_others() -> None:
+    """A file was made and removed; then more was changed than is looked at for one cut."""
+    programs = ManyChanges()
+    try:
+        programs.create(folder=1, name=b"a")
+        programs.unlink(folder=1, name=b"a")
+        programs.left_alone()
+        for folder, name in ((0, b"b"), (0, b"a"), (1, b"a")):
+            programs.create(folder=folder, name=name)
+        programs.chmod(folder=0, name=b"b", mode=0o600)
+        programs.left_alone()
+    finally:
+        programs.teardown()
