@@ -234,7 +234,10 @@ class _Hashes:
         with self._fs.state.transaction() as tx:
             for source in sources:
                 end = min(source.size, LEAF)
-                parts = source.parts(tx, 0, end)
+                try:
+                    parts = source.parts(tx, 0, end)
+                except OSError:  # which is told when the file is hashed
+                    continue
                 if parts is None or isinstance(parts, Missing):
                     continue
                 key = leaf_key(parts, 0, end)
@@ -486,8 +489,8 @@ class ContentIds:
         with self._watching(tell), ExitStack() as past:
             find = [self._finder(*self._split(*one), hashes, past) for one in places]
             for _ in range(_TRIES):
-                trees = [one() for one in find]
                 try:
+                    trees = [one() for one in find]
                     seen = look(*trees)
                     if all(tree.is_still(again()) for tree, again in zip(trees, find, strict=True)):
                         return seen

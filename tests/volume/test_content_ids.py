@@ -23,7 +23,7 @@ from hybrisfs.tree.inodes import Inode
 from tests.system.deadline import until
 from tests.tree.unlocked import unlocked
 from tests.volume.device import PATIENCE, Device, two_devices
-from tests.volume.test_versions import sign
+from tests.volume.test_versions import remove, sign
 
 
 @pytest.fixture
@@ -203,6 +203,21 @@ def test_what_changes_while_it_is_read_is_read_again(device: Device) -> None:
 
     assert id_of(device, "", None, tell) == content_id(*hashed(device))
     assert made
+
+
+@pytest.mark.parametrize("asked", ["a", ""])
+def test_what_is_removed_while_it_is_read_is_not_there(device: Device, asked: str) -> None:
+    device.write("a", os.urandom(3 * LEAF))
+
+    def tell(read: int) -> None:
+        with suppress(OSError):
+            remove(device, "a")
+
+    if asked:
+        with pytest.raises(HybrisError, match="there is no a in the volume"):
+            id_of(device, asked, None, tell)
+    else:
+        assert id_of(device, asked, None, tell) == content_id("d", folder_hash([]))
 
 
 def test_what_changes_all_the_time_has_no_id(device: Device) -> None:
