@@ -183,7 +183,8 @@ class Journal:
         if active is None or active.size + length > self.segment_size:
             active = self._open_next()
         position = active.size
-        active.allocate(position + length, self.segment_size)
+        room = max(0, self.budget - self.bytes)
+        active.allocate(position + length, min(self.segment_size, position + room))
         _write_all(active.descriptor, data, position)
         active.size = position + length
         block = self._block

@@ -130,6 +130,13 @@ def test_the_budget_counts_what_the_disk_gives(journal: Journal) -> None:
     assert journal.bytes == on_disk(journal) == BUDGET
 
 
+def test_blocks_that_are_asked_for_ahead_keep_to_the_budget(tmp_path: Path) -> None:
+    journal = make(tmp_path, budget=5 << 19, segment_size=1 << 20)
+    while journal.fits(128 << 10):
+        journal.append(bytes(128 << 10))
+        assert taken(journal) <= journal.budget
+
+
 def test_a_full_disk_is_an_error_of_the_write_that_meets_it(tmp_path: Path) -> None:
     disk = _Disk(60 << 20)
     journal = make(tmp_path, disk.environment)
