@@ -236,7 +236,7 @@ class _Hashes:
                 end = min(source.size, LEAF)
                 try:
                     parts = source.parts(tx, 0, end)
-                except OSError:  # which is told when the file is hashed
+                except OSError:  # hashing the file says so
                     continue
                 if parts is None or isinstance(parts, Missing):
                     continue
