@@ -46,7 +46,7 @@ _F: Final = 1
 _COPIES: Final = 2
 _DAY: Final = 86_400.0
 _WRITE_EVERY: Final = 600.0
-_SHIP_EVERY: Final = 20.0  # a round of the shipper: how often linked devices are told at least
+_SHIP_EVERY: Final = 20.0  # between rounds of the shipper; linked devices hear at least so often
 _BYTES: Final = 4096
 _ASLEEP: Final = 5  # one in so many
 _SETTLE: Final = 300.0
@@ -242,7 +242,7 @@ def _until_gone(fleet: _Fleet, sleeper: int | None) -> float:
     devices[0].sign()
     begun = fleet.clocks.passed
     if not Collecting(devices[0]).look():
-        raise SystemExit("there is no pack that nobody needs")
+        raise SystemExit("each pack is still needed")
     if sleeper is not None:
         fleet.asleep.add(sleeper)
     while pack in packs:

@@ -95,8 +95,8 @@ class Load:
 def run_load(
     client: Callable[[int], Client], size: int, reads: int, seconds: float, interval: float, keys: int
 ) -> Load:
-    """Let clients ask once in an *interval* each, so many of a hundred times for a read. Each has its own
-    *keys*, all of which it has put before."""
+    """Let clients ask once in an *interval* each, so many of a hundred times for a read. Each puts all of its
+    own *keys* first."""
     load, ready = Load(), threading.Barrier(CLIENTS)
 
     def work(number: int) -> None:

@@ -78,8 +78,8 @@ class Pair(NamedTuple):
 
 @contextmanager
 def far_devices(root: Path, distances: Sequence[Distance], kind: Kind) -> Iterator[Pair]:
-    """A volume on two devices, mounted, that hear of each other through the clouds alone: the first of these,
-    whose servers keep their files below *root*/clouds."""
+    """A volume, mounted on two devices without a link, over the first of the clouds; their servers keep files
+    below *root*/clouds."""
     with ExitStack() as stack:
         wan = stack.enter_context(far_clouds(root / "clouds", distances[: kind.clouds]))
         for name in ("one", "other"):

@@ -2,8 +2,8 @@
 
 There are three parts; `--only` chooses one:
 
-* *latency* (Tables 2 and 4): a program writes a file of 4 kB or 2 MB into the mount of one device, and asks
-  that all be on enough clouds; another device hears of it through the clouds. The clouds are S3 servers at
+* *latency* (Tables 2 and 4): a program writes a file of 4 kB or 2 MB into the mount of one device, and waits
+  until all is on enough clouds; another device hears of it through the clouds. The clouds are S3 servers at
   lines as in Pond's local and wide area. The times of the servers' files say how long each step took.
 * *phases* (Table 3): what the device's own work for such an update takes, step by step, without a network.
 * *throughput* (Fig. 5, Table 5): many new files at once, until all are on enough clouds; then, after a month
@@ -434,9 +434,10 @@ def _notes(options: argparse.Namespace) -> list[str]:
         f"Phases: medians of {options.updates} updates on devices that are driven by hand, one step after "
         "the other, with clouds in memory. Pond's phases run on its servers, and beside each other.",
         f"Throughput: {_CLIENTS} threads write new files into an open volume without a mount, medians of "
-        f"{options.bursts} bursts; five clouds. *Archived then*: the rate at which the program encodes "
-        "what has rested for a month, of which this disk has all, and stores the shares. *With the archive*: "
-        "both, one after the other. Pond archives each version at once, so its figures have something of "
+        f"{options.bursts} bursts; five clouds. *Archived then*: files that have rested for "
+        "a month are encoded, and their shares stored; all their chunks are on this disk. *With the "
+        "archive*: both, one after the other. Pond archives each version at once, so its figures have "
+        "something of "
         "both columns, with the archive and erasure coded at once.",
     ]
 

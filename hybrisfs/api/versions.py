@@ -354,6 +354,5 @@ class VersionsDiffRequest(PartsRequest[Compared, SomeDiffering], kw_only=True):
 
     name: Text | None = None
     first: Text
-    first_at: Text | None = None
+    """A path below `.hybrisfs/at/MOMENT` is of that moment."""
     second: Text
-    second_at: Text | None = None

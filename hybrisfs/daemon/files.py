@@ -426,7 +426,7 @@ class VersionCommands:
         if other is not volume:
             raise UsageError("both must be in one volume")
         found = volume.content_ids.compare(
-            (first, asked.first_at), (second, asked.second_at), lambda _: tell(versions.SomeDiffering([]))
+            (first, None), (second, None), lambda _: tell(versions.SomeDiffering([]))
         )
         for start in range(0, len(found.differences), _MOST_CHANGES):
             some = found.differences[start : start + _MOST_CHANGES]

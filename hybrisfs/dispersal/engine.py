@@ -38,7 +38,7 @@ _USUAL_OBJECT = 1 << 20  # bytes; limits are generous, and latencies are kept by
 
 
 class Engine:
-    """Writes to the best clouds and reads from the best that have it; keeps track of which are well.
+    """Writes to the best clouds and reads from the best that have it. Notes how well each cloud does.
 
     Owns the stores of `clouds` and a few daemon threads per cloud; `close` ends both. All methods may be
     called from any thread and block the caller for a bounded time only, not counting that in which transfers

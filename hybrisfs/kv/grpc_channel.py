@@ -170,7 +170,7 @@ class _Connection:
         while not self._calls.is_over:
             self._turn(deadline)
         if rest := self._calls.to_send():
-            self._send(rest, deadline)  # what it needs to know for the next call
+            self._send(rest, deadline)  # the server needs it before the next call
         self._calls.check()
         found = self._calls.messages()
         if len(found) != 1:
