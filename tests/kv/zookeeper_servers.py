@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import shutil
 import socket
+import struct
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
-
-from kazoo.client import KazooClient
 
 from tests.backends.servers import missing, program
 from tests.kv.server_process import ServerProcess
@@ -23,6 +22,7 @@ __all__ = ["ZookeeperCluster", "ZookeeperNode", "zookeeper_cluster"]
 _PATIENCE: Final = 60.0  # seconds
 _ANSWER_SECONDS: Final = 5.0
 _PAUSE: Final = 0.05
+_CLOSE_SESSION: Final = -11  # ZooDefs.OpCode
 _ATTEMPTS: Final = 3  # a free port may be taken by somebody else before the server has it
 _SETTINGS: Final = """\
 tickTime=500
@@ -102,11 +102,36 @@ class ZookeeperCluster:
         return next(node for node in self.nodes if node.mode == "leader")
 
     def expire(self, session: tuple[int, bytes]) -> None:
-        """End a session as if its client had been silent for too long."""
-        other = KazooClient(f"127.0.0.1:{self.nodes[0].port}", client_id=session)
-        other.start(_PATIENCE)
-        other.stop()
-        other.close()
+        """End a session as if its client had been silent for too long. When the client takes it back in
+        between, try again."""
+        number, password = session
+        size = len(password)
+        connect = struct.pack(f">iqiqi{size}s?", 0, 0, 10_000, number, size, password, False)
+        close = struct.pack(">ii", 1, _CLOSE_SESSION)
+        until = time.monotonic() + _PATIENCE
+        while time.monotonic() < until:
+            with (
+                suppress(ConnectionError),
+                socket.create_connection(("127.0.0.1", self.nodes[0].port), _PATIENCE) as connection,
+            ):
+                (timeout,) = struct.unpack_from(">i", _ask(connection, connect), 4)
+                if timeout <= 0:  # it is over
+                    return
+                (error,) = struct.unpack_from(">i", _ask(connection, close), 12)
+                if error == 0:
+                    return
+        raise AssertionError("the session cannot be taken over")
+
+
+def _ask(connection: socket.socket, request: bytes) -> bytes:
+    """The answer of ZooKeeper; each has its length in front. Raises ConnectionError."""
+    connection.sendall(struct.pack(">i", len(request)) + request)
+    with connection.makefile("rb") as answers:
+        head = answers.read(4)
+        answer = answers.read(int.from_bytes(head, "big"))
+    if not answer:
+        raise ConnectionError("the server has ended the connection")
+    return answer
 
 
 @contextmanager
