@@ -275,10 +275,12 @@ def _remarks(one: Device) -> Iterator[str]:
 )
 @json_option
 def proof(device_name: str, name: str | None, out: Path | None, as_json: bool) -> None:
-    """Tell what is proven against a machine: what it signed, and no machine that works as it should signs.
+    """Show the proof that a machine broke the rules of the volume, if there is one.
 
-    The proof holds the machine's own signatures: who has it can check it without trusting anybody, see
-    hybrisfs device check-proof. Two histories alone come of a backup, too, that was restored.
+    The proof is something that the machine has signed itself, and that a machine in order never signs: so it
+    is faulty, or somebody has taken it over. Nobody can make up a proof against another machine, and
+    everybody can check one with hybrisfs device check-proof. One kind may be harmless: two different
+    histories, which a machine that was restored from a backup signs, too.
     """
     with Client.connect() as client:
         facts = client.call(DeviceProofRequest(name=name, device=device_name))
@@ -295,7 +297,7 @@ def proof(device_name: str, name: str | None, out: Path | None, as_json: bool) -
 @volume_option
 @json_option
 def check_proof(file: Path, name: str | None, as_json: bool) -> None:
-    """Check a file of `hybrisfs device proof`, without asking any other machine or cloud."""
+    """Check a proof that `hybrisfs device proof --out` has written, without asking any machine or cloud."""
     try:
         with file.open("rb") as opened:
             data = opened.read(_MAX_PROOF + 1)

@@ -45,6 +45,10 @@ from hybrisfs.api.volumes import (
 )
 from hybrisfs.client import Client
 
+_LIAR: Final = (
+    "a machine at once, until you keep or remove it, when its own signatures prove that it is faulty or "
+    "taken over: see hybrisfs device proof. A restored backup does not count as that."
+)
 _LISTS: Final = ("no_fetch_programs", "link_addresses")
 _OPTIONS: Final = {"cache_bytes": "cache", "announce_seconds": "announce"}
 _SWITCHES: Final = ("notifications", "evict_liars", "discover", "merge_texts")
@@ -83,7 +87,7 @@ Example:
 @click.option(
     "--evict-liars",
     is_flag=True,
-    help="Suspend a machine at once against which there is a proof that no backup explains.",
+    help=f"Suspend {_LIAR}",
 )
 @json_option
 def create(
@@ -180,7 +184,7 @@ Examples:
 @click.option(
     "--evict-liars",
     type=click.Choice(["on", "off"]),
-    help="Whether this machine suspends those against which there is a proof that no backup explains.",
+    help=f"Whether to suspend {_LIAR}",
 )
 @click.option(
     "--hoard",
