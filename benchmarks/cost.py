@@ -31,7 +31,7 @@ from benchmarks.pages import Page, Section
 from benchmarks.report import RESULTS, terminal
 from benchmarks.targets import Target
 from hybrisfs.dispersal.counting import CountingStore, Request, RequestClass, Use, used
-from hybrisfs.history import Prices, bill, load_prices
+from hybrisfs.prices import Prices, bill, load_prices
 from tests.system.deadline import until
 from tests.system.device import REPOSITORY, Device
 from tests.system.pairing import pair
@@ -121,7 +121,7 @@ def _bill_section(
     for provider, listed in prices.items():
         for system, (use, stored) in systems.items():
             costs = bill(use, stored, listed)
-            cells = [costs.put, costs.get, costs.storage, costs.total]
+            cells = [costs.put, costs.get + costs.egress, costs.storage, costs.total]
             rows.append([f"{provider}: {system}", *(f"{cell:,.2f}" for cell in cells)])
     return Section(
         f"Table I, USD for 1 TB a month as objects of {size}, all clouds at one provider's prices",
@@ -135,11 +135,12 @@ def _paper_section(size: str, systems: Mapping[str, tuple[Use, float]]) -> Secti
     rows = []
     for system, (use, stored) in systems.items():
         costs = bill(use, stored, _THEN)
+        gets = costs.get + costs.egress
         theirs = _TABLE_I[_SAME[system]] if size == "1 MB" and system in _SAME else None
         rows.append(
             [
                 system,
-                *(f"{cell:,.2f}" for cell in (costs.put, costs.get, costs.storage, costs.total)),
+                *(f"{cell:,.2f}" for cell in (costs.put, gets, costs.storage, costs.total)),
                 "" if theirs is None else f"{_SAME[system]}: {theirs[-1]}",
             ]
         )

@@ -28,6 +28,7 @@ __all__ = [
     "complete_files",
     "complete_keys",
     "complete_mounts",
+    "complete_places",
     "complete_volumes",
     "make_option",
     "mounted_place",
@@ -69,7 +70,13 @@ def span(text: str) -> int | None:
 
 def absolute(paths: Sequence[str]) -> list[str]:
     """The paths as the daemon wants them: absolute, and without symbolic links, which it does not follow."""
-    return [os.path.realpath(path) for path in paths]
+    try:
+        return [os.path.realpath(path) for path in paths]
+    except OSError as error:  # from the look at where we are
+        raise click.ClickException(
+            f"the current folder cannot be read: {error.strerror}\n"
+            "Go there again, with cd, or name whole paths."
+        ) from error
 
 
 def mounted_place(client: Client, path: str) -> Place | None:
@@ -107,6 +114,11 @@ def complete_mounts(context: click.Context, one: click.Parameter, incomplete: st
     """Let the shell complete what is typed as the name of a volume or of a directory."""
     # The directories first: click's script for bash forgets what was before them.
     return [CompletionItem(incomplete, type="dir"), *complete_volumes(context, one, incomplete)]
+
+
+def complete_places(context: click.Context, one: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Let the shell complete what is typed as the name of a volume, or of a file or directory."""
+    return [CompletionItem(incomplete, type="file"), *complete_volumes(context, one, incomplete)]
 
 
 # -- what only the daemon knows: it is asked when it runs, and nothing is completed when it is busy ------

@@ -1,4 +1,4 @@
-"""hybrisfs cloud list, login, test, add, rename, retain, adopt, drain, remove, replace"""
+"""hybrisfs cloud list, login, test, price, add, rename, retain, adopt, drain, remove, replace"""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from cli.arguments import complete_clouds, complete_volumes, make_option, volume_option
+from cli.cost import price
 from cli.output import (
     NOT_YET,
     Commands,
@@ -65,12 +66,14 @@ def _days(context: click.Context, option: click.Parameter, value: str | None) ->
 
 @click.group(cls=Commands)
 def cloud() -> None:
-    """List, log in to, test, add, rename, protect, adopt, drain, remove and replace the clouds of a volume.
+    """List, log in to, test, price, add, rename, protect, adopt, drain, remove and replace clouds.
 
     A cloud is named by its name or its URL. What a cloud holds moves in the background, also when the
     daemon is stopped and started in between.
     """
 
+
+cloud.add_command(price)
 
 _cloud_argument: Final = click.argument("cloud_name", metavar="CLOUD", shell_complete=complete_clouds)
 

@@ -42,6 +42,7 @@ _COMMANDS: Final = {
     "label": ("files", "Put words on files and folders, and find these by them."),
     "ignore": ("ignore", "Choose files and folders that stay on the machine that makes them."),
     "limit": ("transfers", "Limit the bandwidth, by the time of day."),
+    "cost": ("cost", "Show what the clouds charge in a month, and what the archive saves."),
     "pause": ("transfers", "Stop transfers with the clouds for a while."),
     "resume": ("transfers", "Let transfers with the clouds go on."),
     "cache": ("files", "Manage the local copies of what the clouds hold."),
@@ -70,7 +71,7 @@ _SECTIONS: Final = {
     "Every day": "status pending sync events log ui tray",
     "Files": "pin unpin evict copies label ignore share versions conflicts deletions import mirror cache",
     "Machines": "device recovery recover",
-    "Clouds": "cloud limit pause resume fsck scrub repair gc",
+    "Clouds": "cloud cost limit pause resume fsck scrub repair gc",
     "For other programs": "kv serve metrics",
     "This machine": "doctor service daemon relay",
 }

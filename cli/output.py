@@ -14,22 +14,25 @@ import click
 from hybrisfs.api.clouds import Retention
 from hybrisfs.api.ignoring import Ignored
 from hybrisfs.api.request import message_of
-from hybrisfs.api.status import MachinesOnly
+from hybrisfs.api.status import Archive, MachinesOnly
 from hybrisfs.client import clean, quoted, shown
 
 __all__ = [
     "NOT_YET",
     "Commands",
     "Show",
+    "about_money",
     "clean",
     "columns",
     "count",
+    "describe_archive",
     "describe_ignored",
     "describe_machines_only",
     "describe_retention",
     "exact_moment",
     "json_option",
     "moment",
+    "money",
     "pending_work",
     "print_json",
     "progress_bar",
@@ -149,6 +152,30 @@ def columns(rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
         ]
         lines.append((indent + "  ".join(cells)).rstrip())
     return lines
+
+
+def money(dollars: float) -> str:
+    """An amount for people: "$1.83", "under $0.01"."""
+    return "under $0.01" if 0 < dollars < 0.01 else f"${dollars:,.2f}"
+
+
+def about_money(dollars: float) -> str:
+    """A guess at an amount: "about $1.83", "under $0.01"."""
+    return money(dollars) if 0 < dollars < 0.01 else f"about {money(dollars)}"
+
+
+def describe_archive(archive: Archive) -> str:
+    """How much is archived, and what that saves."""
+    if not archive.archived:
+        when = f"without a read for {archive.after}" if archive.after != "off" else "it is switched off"
+        how = f"as {archive.code}, {when}" if archive.code else "there are too few clouds for it"
+        return f"archive: nothing yet; {how}"
+    share = size(archive.archived), size(archive.hot + archive.archived)
+    saves = f", which saves {about_money(archive.dollars)} a month" if archive.dollars else ""
+    return (
+        f"archive: {share[0]} of {share[1]} on the clouds, where it takes {size(archive.stored)}, "
+        f"{size(archive.saved)} less than before{saves}"
+    )
 
 
 def describe_retention(found: Retention | None) -> str:

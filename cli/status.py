@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Final
 
 import click
 
-from cli.arguments import complete_volumes, span
+from cli.arguments import Place, complete_places, complete_volumes, mounted_place, span
 from cli.copies import describe as describe_copies
 from cli.mirror import describe as describe_mirror
 from cli.output import (
     columns,
     count,
+    describe_archive,
     describe_ignored,
     describe_machines_only,
     describe_retention,
@@ -37,10 +40,11 @@ from hybrisfs.api.ignoring import Ignored
 from hybrisfs.api.request import message_of
 from hybrisfs.api.status import (
     AnyVolume,
-    Archive,
     Cache,
     EventsRequest,
     MissingMount,
+    Pending,
+    PendingRequest,
     Status,
     StatusRequest,
     Synced,
@@ -50,7 +54,7 @@ from hybrisfs.api.status import (
     VolumeStatus,
 )
 from hybrisfs.api.traffic import TrafficRequest
-from hybrisfs.client import Client, judge, machines_only
+from hybrisfs.client import Client, judge, machines_only, volume_names
 
 _EVERY: Final = 1.0  # seconds between two looks
 _ASK_CLOUDS: Final = 5  # every how many looks the clouds are asked, too
@@ -58,20 +62,35 @@ _COLOURS: Final = {"ok": "green", "slow": "yellow", "full": "yellow"}
 
 
 @click.command(
-    epilog="\b\nExamples:\n  hybrisfs status\n  hybrisfs status photos --watch\n  hybrisfs status --json"
+    epilog="""\b
+Examples:
+  hybrisfs status
+  hybrisfs status photos --watch
+  hybrisfs status ~/HybrisFS/letter.odt
+  hybrisfs status --json"""
 )
-@click.argument("name", required=False, shell_complete=complete_volumes)
+@click.argument("place", required=False, metavar="[NAME|PATH]", shell_complete=complete_places)
 @json_option
 @click.option("--watch", is_flag=True, help="Show it again every second, until Ctrl-C.")
-def status(name: str | None, as_json: bool, watch: bool) -> int:
+def status(place: str | None, as_json: bool, watch: bool) -> int:
     """Show whether everything is safe, what is pending, and how each cloud is.
 
-    With --watch, also what is on its way to clouds and from them at each moment.
+    NAME is a volume; without it, all are shown. With the PATH of a file or folder in a mounted volume, says
+    in one line whether the clouds have it. With --watch, also shows what is on its way to clouds and from
+    them at each moment.
 
     The exit code is 1 when a volume cannot be used at all, or is not mounted though it should be; a cloud
     that fails is no reason for that.
     """
     with Client.connect() as client:
+        found = _place(client, place)
+        if found is not None and found.path:
+            if watch:
+                raise click.UsageError("--watch goes with a volume, not with a path")
+            waiting = client.call(PendingRequest(*found, limit=1))
+            show(waiting, as_json, lambda facts: [_describe_path(str(place), facts)])
+            return 0
+        name = place if found is None else found.volume
         if watch:
             _watch(client, name, as_json)
         facts = client.call(StatusRequest(name=name))
@@ -80,6 +99,36 @@ def status(name: str | None, as_json: bool, watch: bool) -> int:
         isinstance(volume, UnusableVolume) or volume.missing_mount is not None for volume in facts.volumes
     )
     return 1 if any(alarming) else 0
+
+
+def _place(client: Client, name: str | None) -> Place | None:
+    """Where *name* leads to, unless it is that of a volume."""
+    if name is None or (os.sep not in name and not os.path.lexists(name)) or name in volume_names():
+        return None
+    place = mounted_place(client, name)
+    if place is None and os.sep in name:
+        raise click.UsageError(f"{shown(name)} is in no mounted volume")
+    return place
+
+
+def _describe_path(path: str, facts: Pending) -> str:
+    """Whether the clouds have what is at a path."""
+    if facts.total:
+        return (
+            f"{shown(path)} waits for the clouds: {pending_work(facts.total, facts.bytes)}. "
+            f"hybrisfs pending {quoted(path)} says why, and how long that may take."
+        )
+    try:
+        state = os.getxattr(path, "user.hybrisfs.state").decode()
+    except OSError:  # a folder or a link has none
+        state = ""
+    if state == "ignored":
+        return f"{shown(path)} is on this machine only, by an ignore rule: hybrisfs ignore list shows these."
+    if state in ("local", "uploading"):
+        return f"{shown(path)} is on your machines only: hybrisfs status {quoted(facts.name)} says why."
+    if Path(path).is_dir():
+        return f"Nothing in {shown(path)} waits for the clouds."
+    return f"{shown(path)} is safe: the clouds have all of it."
 
 
 def describe(facts: Status) -> list[str]:
@@ -104,7 +153,7 @@ def _describe_volume(volume: AnyVolume) -> list[str]:
     if volume.versions.bytes:
         lines.append(f"  earlier versions: {size(volume.versions.bytes)} (hybrisfs versions)")
     if volume.archive is not None:
-        lines.append(f"  {_archived(volume.archive)}")
+        lines.append(f"  {describe_archive(volume.archive)}")
     hold = describe_hold(volume.transfers)
     if hold is not None:
         lines.append(click.style(f"  {hold}", fg="yellow"))
@@ -123,18 +172,6 @@ def _describe_volume(volume: AnyVolume) -> list[str]:
         first, *advice = _message(volume.last_error)
         lines += [f"  last error: {first}", *(f"  {line}" for line in advice)]
     return lines
-
-
-def _archived(archive: Archive) -> str:
-    if not archive.archived:
-        when = f"without a read for {archive.after}" if archive.after != "off" else "it is switched off"
-        how = f"as {archive.code}, {when}" if archive.code else "there are too few clouds for it"
-        return f"archive: nothing yet; {how}"
-    share = size(archive.archived), size(archive.hot + archive.archived)
-    return (
-        f"archive: {share[0]} of {share[1]} on the clouds, where it takes {size(archive.stored)}, "
-        f"{size(archive.saved)} less than before"
-    )
 
 
 def _describe_missing(name: str, volume: str, missing: MissingMount) -> list[str]:

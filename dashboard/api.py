@@ -48,6 +48,7 @@ from dashboard.guard import Session, owner_of
 from dashboard.jobs import Jobs
 from dashboard.merging import merge
 from hybrisfs.api.clouds import CloudListRequest
+from hybrisfs.api.cost import CostRequest
 from hybrisfs.api.decisions import ConflictsListRequest, DeletionsListRequest, DeletionsShowRequest
 from hybrisfs.api.files import FileReadRequest, FolderListRequest, PinListRequest
 from hybrisfs.api.key_value import FoundKey, KvContainersRequest, KvPageRequest, Place
@@ -56,7 +57,7 @@ from hybrisfs.api.objects import attributes_of
 from hybrisfs.api.parcels import ParcelList, ShareListRequest
 from hybrisfs.api.request import message_of
 from hybrisfs.api.status import AnyVolume, EventsRequest, PendingRequest, StatusRequest, UnusableVolume
-from hybrisfs.api.traffic import CostRequest, HistoryRequest, TrafficRequest
+from hybrisfs.api.traffic import HistoryRequest, TrafficRequest
 from hybrisfs.api.versions import (
     VersionsFolderRequest,
     VersionsListRequest,

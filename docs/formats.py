@@ -86,6 +86,7 @@ _MODULES: Final = {
         "hybrisfs/kv/repetition.py",
         "hybrisfs/events/event.py",
         "hybrisfs/history.py",
+        "hybrisfs/prices.py",
         "hybrisfs/wire.py",
     ),
 }

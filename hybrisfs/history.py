@@ -15,12 +15,10 @@ from array import array
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from backends.registry import kind_of, server_of
 from hybrisfs.api.traffic import CloudSeries
 from hybrisfs.dispersal.counting import Use
 from hybrisfs.dispersal.traffic import Counters
@@ -30,17 +28,11 @@ __all__ = [
     "FILE",
     "SPANS",
     "STATES",
-    "Bill",
     "CloudHistory",
     "HealthRecord",
     "Month",
-    "Prices",
     "Ring",
     "Row",
-    "bill",
-    "load_prices",
-    "looked_up",
-    "provider_of",
 ]
 
 FILE: Final = "history.json"
@@ -307,66 +299,3 @@ class Ring:
 
     def _row(self, slot: int) -> Row:
         return Row(*self._values[slot * COLUMNS : (slot + 1) * COLUMNS])
-
-
-# -- what clouds charge: list prices of well-known providers, and what a month of use costs at them -----
-# `prices.json` has for each provider, in USD: `storage` per GB and month, `put`, `get` and `list` per 1,000
-# requests, `egress` per GB, `source`, and `minimum_days` where there are any; `looked_up` is the day on which
-# that was so.
-
-
-_FILE: Final = Path(__file__).parent / "prices.json"
-
-
-class Prices(Struct, frozen=True):
-    """Of one provider, in USD: storage and egress per GB, requests per 1,000. What is deleted before
-    *minimum_days* have passed is charged for so many."""
-
-    storage: float
-    put: float
-    get: float
-    list: float
-    egress: float
-    source: str
-    minimum_days: int = 0
-
-
-class Bill(Struct, frozen=True):
-    """One month, in USD, by the columns of Hybris's Table I: reads include the egress they cause."""
-
-    put: float
-    get: float
-    storage: float
-
-    @property
-    def total(self) -> float:
-        return self.put + self.get + self.storage
-
-
-def load_prices() -> dict[str, Prices]:
-    """The list prices by provider."""
-    facts = json.loads(_FILE.read_text())
-    return {name: Prices(**prices) for name, prices in facts["providers"].items()}
-
-
-def looked_up() -> str:
-    """The day on which the list prices were looked up, "2026-11-21"."""
-    return str(json.loads(_FILE.read_text())["looked_up"])
-
-
-def bill(use: Use, stored: float, prices: Prices) -> Bill:
-    """What a month of that use costs when `stored` bytes lie there for all of it; deletion is free."""
-    put = (use.put * prices.put + use.list * prices.list) / 1000
-    get = use.get * prices.get / 1000 + use.down / 1e9 * prices.egress
-    return Bill(put, get, stored / 1e9 * prices.storage)
-
-
-def provider_of(url: str) -> str | None:
-    """The provider in `prices.json` that a cloud's URL leads to; None for a disk, a server of one's own or
-    one that is not in it."""
-    kind, host = kind_of(url), urlsplit(server_of(url) or "").hostname or ""
-    providers = {} if kind is None else kind.providers
-    return next(
-        (name for end, name in providers.items() if host == end or host.endswith(f".{end}")),
-        None,
-    )

@@ -126,6 +126,11 @@ class Home:
         return self.config / "credentials.json"
 
     @property
+    def prices(self) -> Path:
+        """What clouds charge this user, where that is not what the list prices say."""
+        return self.config / "prices.json"
+
+    @property
     def panels(self) -> Path:
         """What a daemon that runs says to panels: an `hybrisfs.api.status.PanelFile`."""
         return self.runtime / "status.json"

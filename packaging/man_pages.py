@@ -80,6 +80,7 @@ def files() -> Mapping[str, str]:
         / "volume.json": f"The settings of the volume {VOLUME} on this machine, and its clouds.",
         home.credentials: "Secrets of clouds, where neither the keyring nor the provider's own configuration "
         "has them. Readable by you alone.",
+        home.prices: "What clouds charge, as hybrisfs cloud price has set it.",
         home.gateway_key(VOLUME): f"The key of hybrisfs serve s3 for {VOLUME}.",
         home.serve_users(VOLUME): f"The users of hybrisfs serve webdav and sftp for {VOLUME}.",
         home.volume_state(VOLUME): f"The keys of {VOLUME}, its databases, and what is not on the clouds yet. "

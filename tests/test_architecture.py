@@ -98,7 +98,7 @@ LAYERS = (
     ),
     ("listening", "qr", "shown", "topic", "wire"),
     ("api", "dispersal", "peers", "registers", "stages"),
-    ("quorums", "exposition", "history", "home", "keys", "state", "verdict"),
+    ("quorums", "exposition", "history", "home", "keys", "prices", "state", "verdict"),
     ("events", "keyring", "recovery", "systemd"),
     ("members", "service_manager"),
     ("log",),

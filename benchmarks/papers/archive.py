@@ -31,8 +31,8 @@ from hybrisfs.admit.create import create_volume
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.gc.archive import cheapest_code
 from hybrisfs.gc.limits import GcLimits
-from hybrisfs.history import Prices, load_prices
 from hybrisfs.home import Home
+from hybrisfs.prices import Prices, load_prices
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.volume.volume import Volume
 from tests.surroundings import Surroundings

@@ -39,8 +39,8 @@ from benchmarks.targets import Target
 from benchmarks.wan import Distance, far_clouds
 from hybrisfs.api.key_value import IN_LOG, ON_DEVICE
 from hybrisfs.dispersal.counting import Use
-from hybrisfs.history import Prices, bill, load_prices
 from hybrisfs.kv.store import KeyValueLimits
+from hybrisfs.prices import Prices, bill, load_prices
 from tests.volume.device import Device
 
 _SIZES: Final = {"3 B": 3, "10 kB": 10_240, "1 MB": 1 << 20}

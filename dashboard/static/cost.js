@@ -2,7 +2,7 @@
 
 import { card, empty, facts } from "./parts.js";
 import { h } from "./vdom.js";
-import { count, money, size } from "./words.js";
+import { aboutMoney, count, money, size } from "./words.js";
 
 export const cost = {
   id: "cost",
@@ -14,11 +14,11 @@ export const cost = {
     if (!known) return empty("Looking …");
     const charged = known.clouds.filter((one) => one.bill);
     const sentence = charged.length
-      ? `About ${money(known.total)} a month.`
-      : "None of your clouds has a list price.";
+      ? capital(`${aboutMoney(known.total)} a month.`)
+      : "None of your clouds has a known price.";
     const meaning = charged.length
-      ? `What is stored now for a whole month, and what this machine has asked for and fetched in ${month(known.month)}, at list prices of ${known.looked_up}. Free allowances, minimum charges and taxes are left out; your other machines' requests come on top.`
-      : "Disks, servers of your own and providers whose prices are not known cost nothing here.";
+      ? `What is stored now for a whole month, and what this machine has asked for and fetched in ${month(known.month)}. Left out are free allowances, minimum charges, taxes, and what clouds still keep of what was deleted; your other machines' requests come on top.`
+      : "What a disk or server of your own, or another provider, costs is unknown, and counts as nothing.";
     return [
       h(
         "section",
@@ -28,34 +28,51 @@ export const cost = {
           null,
           h("p", { class: "sentence" }, sentence),
           h("p", { class: "meaning" }, meaning),
-          known.archived ? h("p", { class: "meaning" }, archived(known)) : null,
+          known.archive?.archived ? h("p", { class: "meaning" }, archived(known.archive)) : null,
+          h("p", { class: "meaning" }, prices(known)),
+          known.problem ? h("p", { class: "meaning" }, known.problem) : null,
         ),
       ),
-      h("div", { class: "grid-cards", key: "clouds" }, known.clouds.map(cloud)),
+      h(
+        "div",
+        { class: "grid-cards", key: "clouds" },
+        known.clouds.map((one) => cloud(one, known)),
+      ),
     ];
   },
 };
 
-const archived = (known) =>
-  `The archive takes ${size(known.archived)} of that` +
-  (known.saved ? `, and saves about ${money(known.saved)} a month.` : ".");
+const capital = (words) => words[0].toUpperCase() + words.slice(1);
+
+const archived = (archive) =>
+  `The archive takes ${size(archive.stored)} of that, ${size(archive.saved)} less than before` +
+  (archive.dollars ? `, which saves ${aboutMoney(archive.dollars)} a month.` : ".");
+
+const prices = (known) =>
+  `List prices are of ${known.looked_up}; hybrisfs cloud price CLOUD --storage 0.02 sets another one, ` +
+  "in USD for a GB and month.";
+
+const whose = (one, known) =>
+  one.prices && one.prices.source === known.own_prices ? "your own price" : one.provider;
 
 const month = (name) =>
   new Date(`${name}-15T12:00`).toLocaleDateString([], { month: "long", year: "numeric" });
 
-function cloud(one) {
+function cloud(one, known) {
   const { use, bill } = one;
   return card(
     one.name,
-    { id: `cost-${one.name}`, aside: h("span", null, bill ? money(bill.total) : "no list price") },
-    one.provider ? h("p", { class: "quiet" }, one.provider) : null,
+    { id: `cost-${one.name}`, aside: h("span", null, bill ? money(bill.total) : "price unknown") },
+    whose(one, known) ? h("p", { class: "quiet" }, whose(one, known)) : null,
     facts(
       ["Stored", size(one.stored), bill ? ` · ${money(bill.storage)}` : ""],
-      ["Fetched this month", size(use.down), bill ? ` · ${money(bill.get)} with requests` : ""],
-      ["Sent this month", size(use.up), bill ? ` · ${money(bill.put)} with requests` : ""],
+      one.archived ? ["Archived, of these", size(one.archived)] : null,
+      ["Fetched this month", size(use.down), bill ? ` · ${money(bill.egress)}` : ""],
+      ["Sent this month", size(use.up)],
       [
         "Requests this month",
         `${count(use.put, "write")}, ${count(use.get, "read")}, ${count(use.list, "listing")}, ${count(use.delete, "deletion")}`,
+        bill ? ` · ${money(bill.put + bill.get)}` : "",
       ],
     ),
   );

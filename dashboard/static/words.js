@@ -64,6 +64,9 @@ export const sentence = (words) => (words.endsWith(".") ? words : `${words}.`);
 
 export const money = (dollars) => (dollars > 0 && dollars < 0.01 ? "under $0.01" : `$${dollars.toFixed(2)}`);
 
+/** A guess: "about $1.83", "under $0.01" */
+export const aboutMoney = (dollars) => (dollars > 0 && dollars < 0.01 ? "" : "about ") + money(dollars);
+
 const TONES = { ok: "good", slow: "wary", full: "wary", lying: "bad", refusing: "bad", down: "bad" };
 
 const FAILS = {

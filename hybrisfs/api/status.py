@@ -113,6 +113,11 @@ class Archive(Record):
     """Bytes that these take on all clouds together."""
     saved: int
     """How many bytes less that is than if they were not archived."""
+    clouds: dict[str, int] = msgspec.field(default_factory=dict)
+    """Of the bytes that they take, those on each cloud, by its name."""
+    dollars: float = 0.0
+    """What they cost less in a month than if they were not archived and lay on all clouds alike, in USD;
+    clouds whose prices are unknown count as free."""
 
 
 class Owing(Record):

@@ -1,4 +1,4 @@
-"""What moves between a device and the clouds: figures, costs, limits and pauses."""
+"""What moves between a device and the clouds: figures, limits and pauses."""
 
 from __future__ import annotations
 
@@ -8,18 +8,13 @@ from hybrisfs.api.request import Record, Request, Seconds, Text
 
 __all__ = [
     "METRICS_TYPE",
-    "Bill",
-    "CloudCost",
     "CloudSeries",
     "CloudTraffic",
-    "Cost",
-    "CostRequest",
     "Direction",
     "HistoryRequest",
     "LimitRequest",
     "Metrics",
     "MetricsRequest",
-    "Month",
     "PauseRequest",
     "ResumeRequest",
     "Series",
@@ -27,7 +22,6 @@ __all__ = [
     "TrafficRequest",
     "Transfer",
     "Transfers",
-    "Use",
     "VolumeSeries",
     "VolumeTransfers",
 ]
@@ -122,77 +116,6 @@ class HistoryRequest(Request[VolumeSeries], kw_only=True):
     name: Text | None = None
     span: Text
     """The last hour or day."""
-
-
-class Use(Record):
-    """The use of a cloud: requests as they are billed, and bytes."""
-
-    put: int
-    get: int
-    list: int
-    delete: int
-    up: int
-    """Bytes sent."""
-    down: int
-    """Bytes received."""
-
-
-class Bill(Record):
-    """The cost of a month, in the currency of the answer."""
-
-    put: float
-    get: float
-    """With the cost of the bytes that leave the cloud."""
-    storage: float
-    total: float
-
-
-class Month(Record):
-    """The use of a cloud in a month."""
-
-    month: str
-    """2026-11"""
-    use: Use
-
-
-class CloudCost(Record):
-    """The cost of a cloud: storage is that of the whole volume for a whole month, as it is now; requests and
-    bytes are those of this device so far."""
-
-    name: str
-    provider: str | None
-    """None when nobody is paid."""
-    stored: int
-    """Bytes."""
-    use: Use
-    bill: Bill | None
-    before: list[Month]
-
-
-class Cost(Record):
-    """The cost of all clouds of a volume."""
-
-    name: str
-    """Of the volume."""
-    month: str
-    """2026-11"""
-    currency: str
-    looked_up: str
-    """When the prices were looked up."""
-    clouds: list[CloudCost]
-    total: float
-    archived: int = 0
-    """Bytes that the archive takes on all clouds together."""
-    saved: float = 0.0
-    """What these would cost more in a month if they were not archived, at the mean price of the clouds."""
-
-
-class CostRequest(Request[Cost]):
-    """Tell the costs of this month."""
-
-    command: ClassVar = "cost"
-
-    name: Text | None = None
 
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"

@@ -39,7 +39,7 @@ from hybrisfs.merge.cloud_records import (
 )
 from hybrisfs.parts import Clouds, Writing
 from hybrisfs.settings.config import MAX_CLOUDS, choose_redundancy
-from hybrisfs.stores.cloud_names import name_clouds, require_name
+from hybrisfs.stores.cloud_names import name_clouds, require_name, unknown_cloud
 from hybrisfs.stores.fault_domains import lost_together
 from hybrisfs.stores.new_folder import require_ready
 from hybrisfs.stores.retention import Retentions, keep_deleted, stop_keeping, try_retention
@@ -311,7 +311,7 @@ class CloudControl:
         for number, record in remaining:
             if which in (record.name, record.url):
                 return number, record
-        raise _unknown(which, [record.name for _, record in remaining])
+        raise unknown_cloud(which, [record.name for _, record in remaining])
 
     def _opened(self, number: int, record: CloudRecord) -> Store:
         """Raises UsageError."""
@@ -400,7 +400,3 @@ class CloudControl:
                 f"this is the same place as the cloud {names.get(same[0], same[0])}",
                 "two shares in one place would be lost together",
             )
-
-
-def _unknown(which: str, names: list[str]) -> UsageError:
-    return UsageError(f"this volume has no cloud {which[:80]!r}", "", f"There are: {', '.join(names)}.")

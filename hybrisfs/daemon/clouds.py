@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from msgspec.structs import asdict
 
 from hybrisfs.api import clouds
+from hybrisfs.api import cost as cost_api
 from hybrisfs.api import traffic as traffic_api
 from hybrisfs.api.clouds import Cloud
 from hybrisfs.api.request import Handler, Moved, extended
@@ -31,18 +32,10 @@ from hybrisfs.dispersal.counting import Use
 from hybrisfs.environment import Environment
 from hybrisfs.errors import UsageError
 from hybrisfs.exposition import exposition
-from hybrisfs.history import (
-    FILE,
-    SPANS,
-    HealthRecord,
-    Month,
-    Prices,
-    bill,
-    load_prices,
-    looked_up,
-    provider_of,
-)
+from hybrisfs.history import FILE, SPANS, HealthRecord, Month
 from hybrisfs.home import Home, check_volume_name
+from hybrisfs.prices import PriceList, Prices, bill, keep_price, provider_of
+from hybrisfs.stores.cloud_names import unknown_cloud
 from hybrisfs.verdict import judge
 
 __all__ = ["CloudCommands", "FigureCommands", "PlaceCommands", "Recorder", "TransferCommands"]
@@ -50,6 +43,7 @@ __all__ = ["CloudCommands", "FigureCommands", "PlaceCommands", "Recorder", "Tran
 log = logging.getLogger(__name__)
 
 _MOST_PENDING: Final = 1000  # files in one answer
+_CURRENCY: Final = "USD"
 
 
 class CloudCommands:
@@ -193,8 +187,10 @@ def _facts(volume: OpenVolume) -> VolumeTransfers:
 class FigureCommands:
     """Answers from what is counted anyway; no cloud is asked."""
 
-    def __init__(self, slots: Slots, recorder: Recorder, status: Callable[[], Status]) -> None:
+    def __init__(self, home: Home, slots: Slots, recorder: Recorder, status: Callable[[], Status]) -> None:
         """*status* is what `status` answers, without a look at the clouds."""
+        self._home = home
+        self._changing_prices = threading.Lock()
         self._slots = slots
         self._recorder = recorder
         self._status = status
@@ -202,7 +198,8 @@ class FigureCommands:
             [
                 traffic_api.TrafficRequest.answered_by(self._traffic),
                 traffic_api.HistoryRequest.answered_by(self._history),
-                traffic_api.CostRequest.answered_by(self._cost),
+                cost_api.CostRequest.answered_by(self._cost),
+                cost_api.CloudPriceRequest.answered_by(self._price),
                 traffic_api.MetricsRequest.answered_by(self._metrics),
                 PendingRequest.answered_by(self._pending),
             ]
@@ -249,42 +246,64 @@ class FigureCommands:
         }
         return traffic_api.Metrics(exposition(self._status(), traffic, time.time()))
 
-    def _cost(self, asked: traffic_api.CostRequest) -> traffic_api.Cost:
+    def _cost(self, asked: cost_api.CostRequest) -> cost_api.Cost:
         volume = self._slots.get(asked.name).open()
-        months, prices = self._recorder.months(volume.name), load_prices()
-        clouds = [_charged(one, months.get(one.number, []), prices) for one in volume.clouds.all()]
+        months, prices = self._recorder.months(volume.name), PriceList.load(self._home.prices)
         archive = volume.status(look=False).archive
-        charged = [prices[one.provider].storage for one in clouds if one.provider is not None]
-        price = sum(charged) / len(charged) if charged else 0.0
-        return traffic_api.Cost(
+        archived = {} if archive is None else archive.clouds
+        clouds = [
+            _charged(one, archived.get(one.name, 0), months.get(one.number, []), prices.of(one.url))
+            for one in volume.clouds.all()
+        ]
+        return cost_api.Cost(
             name=volume.name,
             month=time.strftime("%Y-%m"),
-            currency="USD",
-            looked_up=looked_up(),
+            currency=_CURRENCY,
+            looked_up=prices.looked_up,
+            own_prices=str(self._home.prices),
+            problem=prices.problem,
             clouds=clouds,
             total=sum(one.bill.total for one in clouds if one.bill is not None),
-            archived=archive.stored if archive is not None else 0,
-            saved=archive.saved / 1e9 * price if archive is not None else 0.0,
+            archive=archive,
         )
 
+    def _price(self, asked: cost_api.CloudPriceRequest) -> cost_api.CloudPrice:
+        volume, file = self._slots.get(asked.name).open(), self._home.prices
+        clouds = volume.clouds.all()
+        cloud = next((one for one in clouds if asked.cloud in (one.name, one.url)), None)
+        if cloud is None:
+            raise unknown_cloud(asked.cloud, [one.name for one in clouds])
+        fields = ("storage", "put", "get", "list", "egress", "minimum_days")
+        given = {name: getattr(asked, name) for name in fields if getattr(asked, name) is not None}
+        if given or asked.forget:
+            with self._changing_prices:
+                keep_price(file, cloud.url, None if asked.forget else given)
+        prices = PriceList.load(file).of(cloud.url)
+        return cost_api.CloudPrice(volume.name, cloud.name, _CURRENCY, _shown(prices))
 
-def _charged(cloud: Cloud, months: list[Month], prices: Mapping[str, Prices]) -> traffic_api.CloudCost:
+
+def _charged(cloud: Cloud, archived: int, months: list[Month], prices: Prices | None) -> cost_api.CloudCost:
     now = time.strftime("%Y-%m")
     use = next((one.use for one in months if one.name == now), Use())
-    provider = provider_of(cloud.url)
-    charged = None if provider is None else bill(use, cloud.bytes, prices[provider])
-    return traffic_api.CloudCost(
+    charged = None if prices is None else bill(use, cloud.bytes, prices)
+    return cost_api.CloudCost(
         name=cloud.name,
-        provider=provider,
+        provider=provider_of(cloud.url),
+        prices=_shown(prices),
         stored=cloud.bytes,
+        archived=archived,
         use=_told(use),
-        bill=None if charged is None else traffic_api.Bill(**asdict(charged), total=charged.total),
-        before=[traffic_api.Month(one.name, _told(one.use)) for one in months if one.name != now],
+        bill=None if charged is None else cost_api.Bill(**asdict(charged), total=charged.total),
+        before=[cost_api.Month(one.name, _told(one.use)) for one in months if one.name != now],
     )
 
 
-def _told(use: Use) -> traffic_api.Use:
-    return traffic_api.Use(**asdict(use))
+def _shown(prices: Prices | None) -> cost_api.Prices | None:
+    return None if prices is None else cost_api.Prices(**asdict(prices))
+
+
+def _told(use: Use) -> cost_api.Use:
+    return cost_api.Use(**asdict(use))
 
 
 # -- the thread that takes down, every ten seconds, how the clouds of all open volumes do ---------------

@@ -104,7 +104,7 @@ class Daemon:
         self._observing = Observing(home, self._slots, partial(self._status_of, look=False), environment)
         self._commands: dict[str, Handler] = {
             **BrowsingCommands(self._slots).commands,
-            **FigureCommands(self._slots, self._recorder, self._known).commands,
+            **FigureCommands(home, self._slots, self._recorder, self._known).commands,
             **self._observing.commands,
             **ContentCommands(self._slots).commands,
             **CopiesCommands(self._slots).commands,

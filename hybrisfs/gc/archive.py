@@ -18,15 +18,16 @@ When a cloud goes, there may be too few: then they are packed again for fewer (`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cached_property
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from msgspec import Struct
 
 from hybrisfs.api import status as api
 from hybrisfs.dispersal.pack import Redundancy
-from hybrisfs.history import Prices, load_prices, provider_of
+from hybrisfs.prices import PriceList, Prices
 from hybrisfs.registers.labels import ArchiveAsked
 from hybrisfs.settings.config import CloudConfig
 from hybrisfs.settings.settings import Settings
@@ -68,24 +69,36 @@ class ArchivePlan(Struct, frozen=True):
         return self.is_archived(pack.k) and pack.reads >= _READS
 
 
+class _Room(NamedTuple):
+    """Bytes, as in `api.Archive`; *clouds* are those of the archive by the cloud's number."""
+
+    hot: int
+    archived: int
+    stored: int
+    saved: int
+    clouds: Mapping[int, int]
+
+
 class _Counted(NamedTuple):
     """What was found at a moment of the monotonic clock, when these packs were archived."""
 
     packs: tuple[int, int]
     k: int
     since: float
-    found: tuple[int, int, int, int]
+    found: _Room
 
     def holds(self, packs: tuple[int, int], k: int, now: float) -> bool:
         return (self.packs, self.k) == (packs, k) and now - self.since < _COUNTED_EVERY
 
 
 class Archive:
-    """The archive of one volume. Thread-safe; called without the volume's lock."""
+    """The archive of one volume. Thread-safe; called without the volume's lock. *own_prices*: the file with
+    a person's own, see `hybrisfs.prices`."""
 
-    def __init__(self, fs: FileSystem, settings: Settings) -> None:
+    def __init__(self, fs: FileSystem, settings: Settings, own_prices: Path) -> None:
         self._fs = fs
         self._settings = settings
+        self._own_prices = own_prices
         self._counted: _Counted | None = None
 
     def asked(self) -> ArchiveAsked | None:
@@ -101,9 +114,9 @@ class Archive:
         """None when nothing is to be archived: nobody asked, or no code that the clouds allow takes less room
         than what is hot."""
         asked, config = self.asked(), self._settings.config
-        clouds = {one.number: self._price(one) for one in self._clouds()}
         if asked is None:
             return None
+        clouds = self._prices(self._clouds())
         charged = {number: price.minimum_days for number, price in clouds.items() if price is not None}
         priced = {number: None if price is None else price.storage for number, price in clouds.items()}
         found = cheapest_code(config.f, config.k, priced, asked.k)
@@ -118,23 +131,43 @@ class Archive:
         if asked is None:
             return None
         code = "" if plan is None else f"{plan.code.k}+{plan.code.f}"
-        return api.Archive("off" if asked.days is None else f"{asked.days}d", code, *self._count())
+        room = self._count()
+        names = {one.number: one.name for one in self._settings.config.clouds}
+        return api.Archive(
+            "off" if asked.days is None else f"{asked.days}d",
+            code,
+            hot=room.hot,
+            archived=room.archived,
+            stored=room.stored,
+            saved=room.saved,
+            clouds={names[number]: size for number, size in sorted(room.clouds.items()) if number in names},
+            dollars=self._dollars(room),
+        )
 
-    def _count(self) -> tuple[int, int, int, int]:
+    def _dollars(self, room: _Room) -> float:
         """See `api.Archive`."""
+        known = self._prices(self._settings.config.clouds)
+        prices = {number: 0.0 if one is None else one.storage for number, one in known.items()}
+        mean = sum(prices.values()) / len(prices) if prices else 0.0
+        now = sum(size * prices.get(number, 0.0) for number, size in room.clouds.items())
+        return max(0.0, (room.stored + room.saved) * mean - now) / 1e9
+
+    def _count(self) -> _Room:
         f, k = self._settings.config.f, self._settings.config.k
         with self._fs.state.snapshot() as database:
             packs, now = PackTable(database).divided_by_more(k), self._fs.environment.monotonic()
             if self._counted is not None and self._counted.holds(packs, k, now):
                 return self._counted.found
             hot = archived = stored = 0
+            clouds: Counter[int] = Counter()
             for placement, needed, sealed in filled_packs(database):
                 if needed > k:
                     archived += sealed
                     stored += sealed * len(placement) // needed
+                    clouds.update(dict.fromkeys(placement, sealed // needed))
                 else:
                     hot += sealed
-        found = hot, archived, stored, max(0, archived * (f + k) // k - stored)
+        found = _Room(hot, archived, stored, max(0, archived * (f + k) // k - stored), clouds)
         self._counted = _Counted(packs, k, now, found)
         return found
 
@@ -142,13 +175,10 @@ class Archive:
         """Those that all devices use, also those that this one has yet to prove."""
         return [one for one in self._settings.config.clouds if not one.draining]
 
-    @cached_property
-    def _prices(self) -> dict[str, Prices]:
-        return load_prices()
-
-    def _price(self, cloud: CloudConfig) -> Prices | None:
-        provider = provider_of(cloud.url)
-        return None if provider is None else self._prices[provider]
+    def _prices(self, clouds: Iterable[CloudConfig]) -> dict[int, Prices | None]:
+        """Of clouds by number; None where they are unknown."""
+        known = PriceList.load(self._own_prices)
+        return {one.number: known.of(one.url) for one in clouds}
 
 
 class _Code(NamedTuple):

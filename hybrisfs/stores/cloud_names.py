@@ -13,7 +13,7 @@ from backends.registry import server_of
 from hybrisfs.errors import UsageError
 from hybrisfs.merge.cloud_records import MAX_CLOUD_NAME
 
-__all__ = ["name_clouds", "require_name", "unique_name"]
+__all__ = ["name_clouds", "require_name", "unique_name", "unknown_cloud"]
 
 _SHORT: Final = 60  # characters of a name that nobody has chosen
 
@@ -69,3 +69,8 @@ def unique_name(name: str, taken: Collection[str]) -> str:
         chosen = f"{name}-{count}"
         count += 1
     return chosen
+
+
+def unknown_cloud(which: str, names: list[str]) -> UsageError:
+    """The error for what names no cloud of a volume, which has those of these *names*."""
+    return UsageError(f"this volume has no cloud {which[:80]!r}", "", f"There are: {', '.join(names)}.")

@@ -246,7 +246,7 @@ def open_upkeep(reading: Reading, receiving: Receiving, writing: Writing, mounti
     versions = Versions(fs, ground.committer, fetcher, thinner, writing.uploads, config.name)
     unreadable = Unreadable(ground, versions, mounting)
     fetcher.unavailable.listen(unreadable.note)
-    archive = Archive(fs, ground.settings)
+    archive = Archive(fs, ground.settings, ground.home.prices)
     collector = Collector(ground, fetcher, writing, thinner, objects, archive)
     return Upkeep(maintenance, patrol, checkup, thinner, versions, unreadable, archive, collector)
 

@@ -83,3 +83,44 @@ def test_why(waiting: FakeVolume, run: Run, clouds: str, held: str | None, why: 
         run("pause")
     waiting.states = {one.name: (clouds, "") for one in waiting.config.clouds[1:]}
     assert why in run("pending").stdout.splitlines()[0]
+
+
+def test_the_status_of_a_file_leads_to_what_keeps_it(
+    waiting: FakeVolume, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine" / "Videos").mkdir(parents=True)
+    (tmp_path / "mine" / "done").touch()
+    waiting.mountpoint = tmp_path / "mine"
+    monkeypatch.chdir(tmp_path / "mine")
+    for path in ("Videos/long.mp4", f"{tmp_path}/mine/Videos/long.mp4", "Videos"):
+        assert run("status", path).stdout == (
+            f"{path} waits for the clouds: 1 change (2.0 GB). "
+            f"hybrisfs pending {path} says why, and how long that may take.\n"
+        )
+    waiting.waiting.append(waits("Videos/my letter", 5))
+    assert "hybrisfs pending 'Videos/my letter' says" in run("status", "Videos/my letter").stdout
+    assert json.loads(run("status", "Videos", "--json").stdout)["total"] == 2
+    assert run("status", "done").stdout == "done is safe: the clouds have all of it.\n"
+    waiting.waiting.clear()
+    assert run("status", "Videos").stdout == "Nothing in Videos waits for the clouds.\n"
+    assert run("status", ".").stdout == run("status", "photos").stdout
+
+
+def test_a_status_of_what_is_in_no_volume_is_refused(photos: FakeVolume, run: Run, tmp_path: Path) -> None:
+    refused = run("status", str(tmp_path))
+    assert refused.exit_code == 2 and "is in no mounted volume" in refused.stderr
+    assert run("status", "nothing").exit_code == 4
+    photos.mountpoint = tmp_path
+    (tmp_path / "file").touch()
+    assert "--watch goes with a volume" in run("status", str(tmp_path / "file"), "--watch").stderr
+
+
+def test_a_relative_path_in_a_folder_that_has_gone(
+    photos: FakeVolume, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    refused = run("pending", "letter")
+    assert refused.exit_code == 1 and "the current folder cannot be read" in refused.stderr
+    assert "cd" in refused.stderr

@@ -73,7 +73,7 @@ def test_how_long_what_waits_takes(home: Home, volumes: FakeVolumes) -> None:
     def nobody_asks(*_: object) -> NoReturn:
         raise AssertionError
 
-    pending = FigureCommands(slots, recorder, nobody_asks).commands["pending"]
+    pending = FigureCommands(home, slots, recorder, nobody_asks).commands["pending"]
 
     def seconds() -> float | None:
         answer: float | None = pending({"name": "photos"}, nobody_asks)["seconds"]
@@ -127,21 +127,37 @@ def test_what_it_costs(daemon: Daemon, volumes: FakeVolumes) -> None:
     clouds = volumes.opened["photos"].clouds
     clouds.counters = Counters(put=1000, get=2000, down=10**9)
     free = call(daemon, "cost", name="photos")
-    assert [(one["provider"], one["bill"], one["use"]["put"]) for one in free["clouds"]] == [
-        (None, None, 1000)
+    assert [(one["provider"], one["prices"], one["bill"], one["use"]["put"]) for one in free["clouds"]] == [
+        (None, None, None, 1000)
     ]
-    assert free["total"] == 0
+    assert (free["total"], free["archive"]) == (0, None)
     clouds.url = "s3://bucket/folder"
     charged = call(daemon, "cost", name="photos")
     [cloud] = charged["clouds"]
-    assert cloud["provider"] == "Amazon S3"
+    assert (cloud["provider"], cloud["prices"]["egress"]) == ("Amazon S3", 0.09)
     assert cloud["bill"]["put"] == pytest.approx(0.005)
-    assert cloud["bill"]["get"] == pytest.approx(0.0008 + 0.09)
+    assert (cloud["bill"]["get"], cloud["bill"]["egress"]) == pytest.approx((0.0008, 0.09))
     assert charged["total"] == pytest.approx(cloud["bill"]["total"])
-    assert (charged["archived"], charged["saved"]) == (0, 0)
-    volumes.opened["photos"].archive = Archive("30d", "4+1", 0, 80 * 10**9, 100 * 10**9, 60 * 10**9)
+    volumes.opened["photos"].archive = Archive("30d", "4+1", 0, 80, 100, 60, {"amber": 25}, 1.5)
     saving = call(daemon, "cost", name="photos")
-    assert (saving["archived"], saving["saved"]) == (100 * 10**9, pytest.approx(60 * 0.023))
+    assert (saving["archive"]["dollars"], saving["clouds"][0]["archived"]) == (1.5, 25)
+
+
+def test_a_price_of_ones_own(daemon: Daemon, volumes: FakeVolumes, home: Home) -> None:
+    home.prepare()
+    call(daemon, "status")
+    assert call(daemon, "cloud price", name="photos", cloud="amber")["prices"] is None
+    kept = call(daemon, "cloud price", cloud="amber", storage=0.5, egress=0.25)["prices"]
+    assert (kept["storage"], kept["egress"], kept["source"]) == (0.5, 0.25, str(home.prices))
+    costs = call(daemon, "cost")
+    [cloud] = costs["clouds"]
+    assert cloud["bill"]["storage"] == pytest.approx(cloud["stored"] / 1e9 * 0.5)
+    assert costs["own_prices"] == str(home.prices)
+    with pytest.raises(UsageError, match="There are: amber"):
+        call(daemon, "cloud price", cloud="ambre", storage=1.0)
+    assert call(daemon, "cloud price", cloud="amber", forget=True)["prices"] is None
+    home.prices.write_text("nonsense")
+    assert "do not count" in call(daemon, "cost")["problem"]
 
 
 def test_folders_in_pages(daemon: Daemon, volumes: FakeVolumes) -> None:

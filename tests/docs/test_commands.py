@@ -59,6 +59,8 @@ INSTEAD: Final = {
     "file:///mnt/": "file://$HOME/mnt/",
     "sftp://me@box.example/folder": "file://$HOME/mnt/box/folder",
     "hybrisfs cloud list": "hybrisfs cloud list photos",
+    "hybrisfs cloud price nas": "hybrisfs cloud price a",
+    "hybrisfs cloud price s3": "hybrisfs cloud price b",
     "hybrisfs volume delete pictures": "hybrisfs volume delete pictures --confirm pictures",
     **{
         f"hybrisfs cloud {what} ": f"hybrisfs cloud {what} --volume photos "

@@ -12,6 +12,7 @@ import pytest
 from msgspec import structs
 
 from hybrisfs.errors import UsageError
+from hybrisfs.prices import keep_price
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.state.schema import ROOT_INO
 from tests.system.deadline import until
@@ -79,12 +80,31 @@ def test_what_rests_takes_less_room_and_survives_the_loss_of_any_cloud(device: D
     found = device.volume.status().archive
     assert found is not None and found.code == "4+1" and found.hot < MIB // 4
     assert found.stored == found.archived * 5 // 4 and found.saved == 2 * found.archived - found.stored
+    assert sum(found.clouds.values()) == pytest.approx(found.stored, abs=100) and len(found.clouds) == 5
     sound(device)
     for cloud in device.clouds:
         shutil.move(cloud, f"{cloud}.away")
         device.volume.drop_cache()
         assert device.read("file") == noise(1, SIZE)
         shutil.move(f"{cloud}.away", cloud)
+
+
+def test_what_is_saved_counts_at_the_prices_of_the_clouds_that_are_paid(device: Device) -> None:
+    paid, dear = (cloud.as_uri() for cloud in device.clouds[:2])
+    keep_price(device.home.prices, paid, {"storage": 100.0})
+    device.volume.agreed.archive("30d", "auto")
+    device.write("file", noise(1, SIZE))
+    device.sync()
+    archive(device)
+    found = device.volume.status().archive
+    assert found is not None and len(found.clouds) == 5, "what is unknown counts as the mean"
+    before, now = (found.stored + found.saved) / 5, found.stored / 5
+    assert found.dollars == pytest.approx((before - now) / 1e9 * 100, rel=0.01)
+    for cloud in device.clouds[2:]:
+        keep_price(device.home.prices, cloud.as_uri(), {"storage": 1.0})
+    keep_price(device.home.prices, dear, {"storage": 100.0})
+    code = device.volume.status().archive
+    assert code is not None and code.code == "2+1", "the dear ones are left out at once"
 
 
 def test_what_is_new_or_in_use_is_not_archived(device: Device) -> None:
