@@ -1,11 +1,13 @@
 """`python -m benchmarks.clouds`: Hybris's Experiments 1 and 2 over emulated lines to four S3 servers.
 
-There are five parts; `--only` chooses one:
+There are six parts; `--only` chooses one:
 
 * *latency* (Experiment 1): how long PUT and GET take through our engine, with whole copies (k=1) and erasure
   coding (k=2), beside each single cloud through its own SDK, as it comes and without `Expect: 100-continue`,
   and beside DepSky-A and DepSky-EC, see `benchmarks.depsky`.
-* *home*: the same, while all clouds share one line of 100 Mbit/s, as those of a household do.
+* *faces*: the content of files, which is packs, beside the key-value store with its metadata on this device
+  and without a cache, over the same clouds; and beside the two fastest of them through their SDK, at once.
+* *home*: the same as *latency*, while all clouds share one line of 100 Mbit/s, as those of a household do.
 * *tampering*, *stalling* (Experiment 2): GET while the fastest cloud tampers with all it returns, or answers
   nothing at all.
 * *finding*: the very read that finds such a fault, for each size with engines of its own.
@@ -18,14 +20,12 @@ were measured before.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -36,6 +36,7 @@ from benchmarks.clouds_page import (
     AT_ONCE,
     CODES,
     DEPSKY,
+    FACES,
     SIZES,
     STALLING,
     TAMPERING,
@@ -43,13 +44,13 @@ from benchmarks.clouds_page import (
     Samples,
     Starts,
     clouds_page,
-    pooled,
+    draw_clouds,
 )
-from benchmarks.corpus import cache_directory
+from benchmarks.corpus import work_folder
 from benchmarks.depsky import DepSky
-from benchmarks.dispersed import Dispersed, Stored
-from benchmarks.plots import plot_latencies
-from benchmarks.report import RESULTS, machine, terminal
+from benchmarks.dispersed import Dispersed, Keyed, Stored
+from benchmarks.pages import draw_again, options_of, publish
+from benchmarks.report import machine, terminal
 from benchmarks.wan import Distance, FarCloud, Wan, far_clouds
 from tests.adversary import READS, Fault, FaultyStore
 
@@ -65,7 +66,7 @@ _WARM_UPS: Final = 6  # rounds in which connections are made and the engine gets
 _LARGE: Final = 3  # times, are the rounds fewer that have 10 MB
 _SEED: Final = 1
 
-System: TypeAlias = "_Single | Dispersed | DepSky"
+System: TypeAlias = "_Single | Dispersed | DepSky | Keyed"
 
 
 def _seconds(action: Callable[[], object]) -> float:
@@ -106,6 +107,23 @@ def _sizes(number: int) -> dict[str, int]:
 
 def _add(samples: Samples, operation: str, system: str, seconds: float) -> None:
     samples.setdefault(operation, {}).setdefault(system, []).append(seconds)
+
+
+@contextmanager
+def _faces(wan: Wan, root: Path) -> Iterator[dict[str, System]]:
+    """Ours, as packs and as values of a key-value store, beside the fastest clouds."""
+    names = [one.distance.name for one in wan.clouds]
+    with ExitStack() as stack:
+        found: dict[str, System] = {
+            one.distance.name: stack.enter_context(closing(_Single(one, asks=False)))
+            for one in wan.clouds[: F + 1]
+        }
+        for name, k in CODES.items():
+            packs = Dispersed(names, _connected(wan), F, k)
+            found[name] = stack.enter_context(closing(packs))
+            keyed = Keyed(root / f"k{k}.db", names, _connected(wan), F, k)
+            found[FACES[name]] = stack.enter_context(closing(keyed))
+        yield found
 
 
 @contextmanager
@@ -163,39 +181,51 @@ def _check(found: bytes, data: bytes, system: str) -> None:
 
 
 def latency(wan: Wan, rounds: int, console: Console) -> Samples:
-    """PUT and GET of new objects, all systems in turns. Stops the run when a wrong byte comes back."""
-    samples: Samples = {}
-    everywhere = range(len(wan.clouds))
+    """PUT and GET of new objects, all systems in turns."""
     with ExitStack() as stack:
-        singles = {one.distance.name: stack.enter_context(closing(_Single(one))) for one in wan.clouds}
-        lean = {
-            one.distance.name: stack.enter_context(closing(_Single(one, asks=False))) for one in wan.clouds
-        }
+        singles, lean = (
+            {one.distance.name: stack.enter_context(closing(_Single(one, asks=asks))) for one in wan.clouds}
+            for asks in (True, False)
+        )
         systems: dict[str, System] = {**singles, **stack.enter_context(_systems(wan))}
-        for number in range(-_WARM_UPS, rounds):
-            for size, length in _sizes(number).items():
-                for name in _turns([*systems], number):
-                    system, key, data = systems[name], f"{length}-{number}", os.urandom(length)
-                    begun = time.perf_counter()
-                    stored = _put(system, key, data)
-                    put = time.perf_counter() - begun
-                    _settle(system, everywhere)
-                    begun = time.perf_counter()
-                    found = _get(system, key, stored)
-                    get = time.perf_counter() - begun
-                    _settle(system, everywhere)
-                    _check(found, data, name)
-                    at_once = (
-                        _seconds(lambda name=name, key=key, data=data: lean[name].put(key, data))  # type: ignore[misc]
-                        if name in lean
-                        else 0
-                    )
-                    if number >= 0:
-                        _add(samples, f"PUT {size}", name, put)
-                        _add(samples, f"GET {size}", name, get)
-                        if at_once:
-                            _add(samples, f"PUT {size}{AT_ONCE}", name, at_once)
-            console.print(f"[dim]{_round(number, rounds)}[/]")
+        return _in_turns(systems, lean, range(len(wan.clouds)), rounds, console)
+
+
+def faces(wan: Wan, rounds: int, console: Console) -> Samples:
+    """The same, of ours as packs and as values."""
+    with work_folder("clouds-faces") as root, _faces(wan, root) as systems:
+        return _in_turns(systems, {}, range(len(wan.clouds)), rounds, console)
+
+
+def _in_turns(
+    systems: Mapping[str, System],
+    lean: Mapping[str, System],
+    everywhere: Sequence[int],
+    rounds: int,
+    console: Console,
+) -> Samples:
+    """*lean*: systems of the same names that put at once. Stops the run when a wrong byte comes back."""
+    samples: Samples = {}
+    for number in range(-_WARM_UPS, rounds):
+        for size, length in _sizes(number).items():
+            for name in _turns([*systems], number):
+                system, key, data = systems[name], f"{length}-{number}", os.urandom(length)
+                begun = time.perf_counter()
+                stored = _put(system, key, data)
+                put = time.perf_counter() - begun
+                _settle(system, everywhere)
+                begun = time.perf_counter()
+                found = _get(system, key, stored)
+                get = time.perf_counter() - begun
+                _settle(system, everywhere)
+                _check(found, data, name)
+                at_once = _seconds(partial(_put, lean[name], key, data)) if name in lean else 0
+                if number >= 0:
+                    _add(samples, f"PUT {size}", name, put)
+                    _add(samples, f"GET {size}", name, get)
+                    if at_once:
+                        _add(samples, f"PUT {size}{AT_ONCE}", name, at_once)
+        console.print(f"[dim]{_round(number, rounds)}[/]")
     return samples
 
 
@@ -307,6 +337,7 @@ def finding(wan: Wan, console: Console) -> Samples:
 
 _PARTS: Final[dict[str, Callable[[Wan, int, Console], Samples]]] = {
     "latency": latency,
+    "faces": faces,
     "home": latency,
     TAMPERING: lambda wan, rounds, console: with_fault(wan, TAMPERING, rounds, console),
     STALLING: lambda wan, rounds, console: with_fault(wan, STALLING, rounds, console),
@@ -317,12 +348,9 @@ _PARTS: Final[dict[str, Callable[[Wan, int, Console], Samples]]] = {
 def _start(part: str, rounds: int, console: Console) -> dict[str, Any]:
     """One start of a part, and in which circumstances."""
     facts = machine()
-    root = Path(tempfile.mkdtemp(prefix="work-clouds-", dir=cache_directory()))
-    try:
-        with far_clouds(root, _AT_HOME if part == "home" else _DISTANCES) as wan:
-            samples = _PARTS[part](wan, rounds, console)
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
+    lines = _AT_HOME if part == "home" else _DISTANCES
+    with work_folder("clouds") as root, far_clouds(root, lines) as wan:
+        samples = _PARTS[part](wan, rounds, console)
     return {"load": facts["load_average"], "date": facts["date"], "samples": samples}
 
 
@@ -334,14 +362,11 @@ def _former(folder: Path) -> Starts:
 
 def main(argv: list[str] | None = None) -> None:
     """Measure, print, and write clouds.json, .md and plots to benchmarks/results."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.clouds", description=__doc__)
+    parser = options_of("clouds", __doc__, draws=True)
     parser.add_argument("--only", action="append", choices=[*_PARTS], help="a part; may be given again")
     parser.add_argument("--rounds", type=int, default=10, metavar="N", help="rounds (default 10)")
     parser.add_argument("--starts", type=int, default=3, metavar="N", help="fresh starts (default 3)")
     parser.add_argument("--add", action="store_true", help="keep the starts that were measured before")
-    parser.add_argument(
-        "--results", type=Path, default=RESULTS, metavar="DIR", help="where to write (benchmarks/results)"
-    )
     options = parser.parse_args(argv)
     if options.starts < 1:
         parser.error("at least one start")
@@ -349,22 +374,16 @@ def main(argv: list[str] | None = None) -> None:
         parser.error(
             f"at least {_LARGE + 1} rounds: of these two have 10 MB, and the first is not like others"
         )
+    if options.draw:
+        draw_again("clouds", options.results, draw_clouds)
+        return
     console = terminal()
-    cache_directory().mkdir(parents=True, exist_ok=True)
     starts = _former(options.results) if options.add else {}
     for number in range(options.starts):
         for part in options.only or _PARTS:
             console.print(f"Start {number + 1} of {options.starts}: {part}")
             starts.setdefault(part, []).append(_start(part, options.rounds, console))
-    page = clouds_page(starts, _DISTANCES, _HOME, _WARM_UPS)
-    page.show(console)
-    written = page.write(options.results)
-    for part in ("latency", TAMPERING, STALLING):
-        if part in starts:
-            drawn = {name: one for name, one in pooled(starts[part]).items() if AT_ONCE not in name}
-            written += plot_latencies(options.results, f"clouds-{part}", drawn)
-    for path in written:
-        console.print(f"wrote {path}")
+    publish(clouds_page(starts, _DISTANCES, _HOME, _WARM_UPS), options.results, draw_clouds)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from benchmarks.pages import Page, Section
+from benchmarks.papers import points
+from benchmarks.plots import plot_latencies
 from benchmarks.report import significant
 from benchmarks.targets import Target
 from benchmarks.wan import Distance
@@ -16,6 +19,7 @@ __all__ = [
     "AT_ONCE",
     "CODES",
     "DEPSKY",
+    "FACES",
     "F",
     "SIZES",
     "STALLING",
@@ -23,12 +27,15 @@ __all__ = [
     "Samples",
     "Starts",
     "clouds_page",
+    "draw_clouds",
     "pooled",
 ]
 
 SIZES: Final = {"100 kB": 100_000, "1 MB": 1_000_000, "10 MB": 10_000_000}
 F: Final = 1
 CODES: Final = {"hybrisfs k=1": 1, "hybrisfs k=2": 2}
+FACES: Final = {"hybrisfs k=1": "key-value k=1", "hybrisfs k=2": "key-value k=2"}
+"""The key-value store beside the packs of files."""
 DEPSKY: Final = {"DepSky-A": False, "DepSky-EC": True}
 """Whether each of them stores fragments."""
 TAMPERING: Final = "tampering"
@@ -41,7 +48,8 @@ Samples: TypeAlias = dict[str, dict[str, list[float]]]
 Starts: TypeAlias = dict[str, list[dict[str, Any]]]
 """Part -> for each start what it has measured (`samples`), and its circumstances."""
 
-_OTHERS: Final = (*CODES, *DEPSKY)
+_OTHERS: Final = (*CODES, *FACES.values(), *DEPSKY)
+_CLAIM: Final = "k=1, as the paper has it with these clouds"
 
 
 def pooled(starts: Sequence[Mapping[str, Any]]) -> Samples:
@@ -107,9 +115,21 @@ def _targets_fault(samples: Samples, fault: str) -> Iterator[Target]:
             yield Target(label, 1.15, later / fastest)
 
 
+def _targets_faces(samples: Samples) -> Iterator[Target]:
+    """Values beside packs, which do the same work, but for metadata."""
+    for size in SIZES:
+        for operation in ("PUT", "GET"):
+            medians = _medians(samples, f"{operation} {size}")
+            for packs, values in FACES.items():
+                label = f"{operation} {size}, {values}, against {packs}"
+                yield Target(label, 1.15, medians[values] / medians[packs])
+
+
 def _targets(part: str, samples: Samples) -> list[Target]:
     if part == "latency":
         return [*_targets_latency(samples)]
+    if part == "faces":
+        return [*_targets_faces(samples)]
     return [*_targets_fault(samples, part)] if part in (TAMPERING, STALLING) else []
 
 
@@ -191,6 +211,7 @@ def clouds_page(starts: Starts, distances: Sequence[Distance], home: float, warm
     page = Page("clouds")
     titles = {
         "latency": "Experiment 1: no faults",
+        "faces": "Packs of files and values of the key-value store",
         "home": f"Experiment 1 when all clouds share {home:g} Mbit/s",
         TAMPERING: "Experiment 2: the fastest cloud is tampering",
         STALLING: "Experiment 2: the fastest cloud is stalling",
@@ -234,3 +255,39 @@ def clouds_page(starts: Starts, distances: Sequence[Distance], home: float, warm
     ]
     page.figures = {"lines": [vars(one) for one in distances], "starts": starts}
     return page
+
+
+def draw_clouds(folder: Path, figures: Mapping[str, Any]) -> list[Path]:
+    """Experiments 1 and 2, with what the paper states of Hybris for such clouds."""
+    starts: Starts = figures["starts"]
+    paths = []
+    for part in ("latency", "faces", TAMPERING, STALLING):
+        if part not in starts:
+            continue
+        drawn = {name: one for name, one in pooled(starts[part]).items() if AT_ONCE not in name}
+        if part == TAMPERING and "finding" in starts:
+            found = pooled(starts["finding"])
+            drawn |= {f"{name},\nthe first": found[f"{part}, {name}"] for name in [*drawn]}
+        claims = {name: _claimed(part, name, starts) for name in drawn} if "latency" in starts else {}
+        paths += plot_latencies(
+            folder,
+            f"clouds-{part}",
+            drawn,
+            {name: seconds for name, seconds in claims.items() if seconds is not None},
+            _CLAIM,
+        )
+    return paths
+
+
+def _claimed(part: str, operation: str, starts: Starts) -> float | None:
+    """Seconds of Hybris with k = 1, if clouds as these had been the paper's."""
+    operation, _, _ = operation.partition(",")
+    clouds = _clouds_of(_medians(pooled(starts["latency"]), operation))
+    if part == TAMPERING:
+        where = "5.2, Fig. 6: GET while the fastest cloud tampers, times the two fastest clouds together"
+        return points("hybris", where)["k = 1"][0] * sum(clouds[:2])
+    if part != "latency":
+        return None
+    if operation.startswith("GET"):
+        return points("hybris", "5.1, Fig. 4: GET, times the fastest cloud")["k = 1"][0] * clouds[0]
+    return points("hybris", "5.1, Fig. 5: PUT, times the second fastest cloud")["k = 1"][0] * clouds[1]

@@ -1,20 +1,28 @@
-"""The results of one benchmark: tables and targets on the terminal, as Markdown, and all figures as JSON."""
+"""The results of one benchmark: tables and targets on the terminal, as Markdown, and all figures as JSON.
+
+What is drawn is drawn from the JSON, so that `--draw` can do it again without measuring.
+"""
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.report import machine, significant
+from benchmarks.report import RESULTS, machine, significant, terminal
 from benchmarks.targets import Target
 
-__all__ = ["Page", "Section"]
+__all__ = ["Draw", "Page", "Section", "draw_again", "options_of", "publish"]
+
+Draw: TypeAlias = Callable[[Path, Mapping[str, Any]], list[Path]]
+"""Draws into a folder what the JSON has; returns the paths."""
 
 
 @dataclass(frozen=True)
@@ -89,3 +97,30 @@ class Page:
             f"Python {facts['python']}, load {facts['load_average']} at the start, {facts['date']}."
         )
         yield ""
+
+
+def options_of(name: str, description: str | None, *, draws: bool = False) -> argparse.ArgumentParser:
+    """The options that benchmarks share. *draws*: it can draw again what it has measured before."""
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=description)
+    parser.add_argument(
+        "--results", type=Path, default=RESULTS, metavar="DIR", help="where to write (benchmarks/results)"
+    )
+    if draws:
+        parser.add_argument("--draw", action="store_true", help="only draw again what was measured before")
+    return parser
+
+
+def publish(page: Page, folder: Path, draw: Draw | None = None) -> None:
+    """Print a page, write it, and draw it."""
+    console = terminal()
+    page.show(console)
+    for path in page.write(folder):
+        console.print(f"wrote {path}")
+    if draw is not None:
+        draw_again(page.name, folder, draw)
+
+
+def draw_again(name: str, folder: Path, draw: Draw) -> None:
+    """Draw what the JSON of a page has."""
+    for path in draw(folder, json.loads((folder / f"{name}.json").read_bytes())):
+        terminal().print(f"wrote {path}")

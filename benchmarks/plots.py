@@ -11,11 +11,16 @@ __all__ = ["Curve", "plot_curves", "plot_latencies"]
 
 
 def plot_latencies(
-    folder: Path, name: str, samples: Mapping[str, Mapping[str, Sequence[float]]]
+    folder: Path,
+    name: str,
+    samples: Mapping[str, Mapping[str, Sequence[float]]],
+    claims: Mapping[str, float] | None = None,
+    claim: str = "",
 ) -> list[Path]:
     """Draw a group of bars per operation, medians with quartiles; returns the paths of both files.
 
-    `samples` are seconds by operation and system. Returns nothing where matplotlib is missing.
+    `samples` are seconds by operation and system; a system may lack operations. `claims`: a line across the
+    group of an operation, seconds; `claim` says whose. Returns nothing where matplotlib is missing.
     """
     try:
         import matplotlib
@@ -29,18 +34,31 @@ def plot_latencies(
     figure, axes = pyplot.subplots(figsize=(1.6 * len(operations) + 3, 4.5), layout="constrained")
     width = 0.8 / len(systems)
     for number, system in enumerate(systems):
-        middles, lows, highs = [], [], []
-        for operation in operations:
-            low, middle, high = statistics.quantiles(samples[operation][system], n=4)
+        places, middles, lows, highs = [], [], [], []
+        for place, operation in enumerate(operations):
+            taken = samples[operation].get(system)
+            if not taken:
+                continue
+            low, middle, high = statistics.quantiles(taken, n=4) if len(taken) > 1 else [taken[0]] * 3
+            places.append(place + width * (number - (len(systems) - 1) / 2))
             middles.append(1000 * middle)
             lows.append(1000 * (middle - low))
             highs.append(1000 * (high - middle))
-        places = [place + width * (number - (len(systems) - 1) / 2) for place in range(len(operations))]
         axes.bar(places, middles, width, yerr=[lows, highs], label=system, capsize=2)
+    if claims:
+        places = [operations.index(operation) for operation in claims]
+        axes.hlines(
+            [1000 * seconds for seconds in claims.values()],
+            [place - 0.45 for place in places],
+            [place + 0.45 for place in places],
+            colors="black",
+            linestyles="dashed",
+            label=claim,
+        )
     axes.set_xticks(range(len(operations)), operations)
     axes.set_yscale("log")
     axes.set_ylabel("milliseconds (median, quartiles)")
-    axes.legend(ncols=2, fontsize="small")
+    figure.legend(loc="outside upper center", ncols=5, fontsize="small")
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.{kind}" for kind in ("svg", "png")]
     for path in paths:
@@ -56,6 +74,8 @@ class Curve:
     name: str
     x: Sequence[float]
     y: Sequence[float]
+    stated: bool = False
+    """A paper states it, or it follows from what a paper states: drawn in black."""
 
 
 def plot_curves(
@@ -77,13 +97,15 @@ def plot_curves(
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
+    height = 4.5 + (0.25 * max(map(len, panels.values())) if legends else 0)
     figure, all_axes = pyplot.subplots(
-        1, len(panels), figsize=(5 * len(panels), 4.5), layout="constrained", squeeze=False
+        1, len(panels), figsize=(5 * len(panels), height), layout="constrained", squeeze=False
     )
     for axes, (title, curves) in zip(all_axes[0], panels.items(), strict=True):
-        kinds = list(dict.fromkeys(one.name.partition(", ")[0] for one in curves))
-        systems = list(dict.fromkeys(one.name.partition(", ")[2] for one in curves))
-        for one in curves:
+        ours = [one for one in curves if not one.stated]
+        kinds = list(dict.fromkeys(one.name.partition(", ")[0] for one in ours))
+        systems = list(dict.fromkeys(one.name.partition(", ")[2] for one in ours))
+        for one in ours:
             kind, _, system = one.name.partition(", ")
             axes.plot(
                 one.x,
@@ -92,6 +114,8 @@ def plot_curves(
                 color=f"C{systems.index(system)}",
                 label=one.name,
             )
+        for number, one in enumerate(curve for curve in curves if curve.stated):
+            axes.plot(one.x, one.y, f"{'*Xdv'[number % 4]}:", color="black", label=one.name)
         axes.set_title(title, fontsize="medium")
         if "x" in logarithmic:
             axes.set_xscale("log")
@@ -99,8 +123,10 @@ def plot_curves(
             axes.set_yscale("log")
         else:
             axes.set_ylim(bottom=0)
-    for axes in all_axes[0] if legends else all_axes[0][:1]:
-        axes.legend(fontsize="small")
+        if legends:
+            axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.08))
+    if not legends:
+        all_axes[0][0].legend(fontsize="small")
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.{kind}" for kind in ("svg", "png")]
     for path in paths:

@@ -11,30 +11,28 @@ Systems take turns, sample by sample. Writes `registers.json`, `.md` and, with m
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
-import shutil
 import statistics
-import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Console
 
 from backends.file import FileStore
 from backends.store import Page as Listed
 from backends.store import Store
-from benchmarks.corpus import cache_directory
-from benchmarks.pages import Page, Section
+from benchmarks.corpus import work_folder
+from benchmarks.pages import Page, Section, draw_again, options_of, publish
+from benchmarks.papers import points
 from benchmarks.phalanx import FullWriteBack, Phalanx, SignedCodec
 from benchmarks.plots import Curve, plot_curves
-from benchmarks.report import RESULTS, terminal
+from benchmarks.report import terminal
 from benchmarks.targets import Target
 from benchmarks.ycsb import DelayedStore
 from hybrisfs.dispersal.engine import Cloud, Engine
@@ -60,8 +58,7 @@ _FAILURES: Final = (1, 2, 3)
 _CLIENTS: Final = (1, 2, 4, 8)
 _OURS: Final = "PoWerStore"
 _SYSTEMS: Final = (_OURS, "PASIS", "ABD", "Phalanx")
-_PEAKS: Final = {"read": 50.0, "write": 45.0}
-"""The paper's MB/s for files of 1 MB (6.2, Fig. 2c)."""
+_NAMES: Final = tuple(f"{what}, {name}" for what in ("read", "write") for name in _SYSTEMS)
 _EACH: Final = 4  # operations of each client in a round
 
 
@@ -182,11 +179,11 @@ def _latencies(root: Path, t: int, samples: int) -> Samples:
     return taken
 
 
-def _busy(root: Path, size: int, clients: int, rounds: int) -> Samples:
+def _busy(root: Path, size: int, clients: int, rounds: int, t: int = 1) -> Samples:
     """Seconds that clients that work at the same time took for each operation, likewise; each has a key."""
     taken: Samples = {}
     with ExitStack() as ends, ThreadPoolExecutor(clients) as pool:
-        systems = [System(name, root / f"busy-{size}-{clients}", 1, ends) for name in _SYSTEMS]
+        systems = [System(name, root / f"busy-{size}-{clients}-{t}", t, ends) for name in _SYSTEMS]
         for one in systems:
             list(pool.map(lambda n, one=one: one.write(f"key-{n}", os.urandom(size)), range(clients)))
         for _ in range(rounds):
@@ -224,28 +221,38 @@ def speed(samples: list[float], clients: int, unit: float) -> float:
     return clients / statistics.mean(samples) * unit
 
 
-def measure(root: Path, samples: int, rounds: int, page: Page, console: Console) -> Mapping[str, list[Curve]]:
-    """Measure everything; return the panels of the plot."""
+def _speed(samples: Samples, name: str, kib: int, clients: int = max(_CLIENTS)) -> float:
+    """MB/s."""
+    return speed(samples[name], clients, kib * 1024 / 1e6)
+
+
+def measure(root: Path, samples: int, rounds: int, page: Page, console: Console) -> None:
+    """Measure everything."""
     by_t = {t: _latencies(root, t, samples) for t in _FAILURES}
     console.print("[dim]latencies are there[/]")
     by_size = {size: _busy(root, size << 10, max(_CLIENTS), rounds) for size in _SIZES}
     console.print("[dim]sizes are there[/]")
     by_clients = {clients: _busy(root, _SIZE, clients, rounds) for clients in _CLIENTS}
-    names = [f"{what}, {name}" for what in ("read", "write") for name in _SYSTEMS]
-
+    console.print("[dim]clients are there[/]")
+    busy_by_t = {t: _busy(root, _SIZE, max(_CLIENTS), rounds, t) for t in _FAILURES}
     page.sections += [
         Section(
             "One client, 256 KiB: median latency in ms, by how many clouds may fail",
             ["", *(f"t = {t}" for t in _FAILURES)],
-            [[name, *(f"{1000 * _medians(by_t[t])[name]:.0f}" for t in _FAILURES)] for name in names],
+            [[name, *(f"{1000 * _medians(by_t[t])[name]:.0f}" for t in _FAILURES)] for name in _NAMES],
+        ),
+        Section(
+            f"{max(_CLIENTS)} clients, 256 KiB: MB/s, by how many clouds may fail",
+            ["", *(f"t = {t}" for t in _FAILURES)],
+            [
+                [name, *(f"{_speed(busy_by_t[t], name, _SIZE >> 10):.1f}" for t in _FAILURES)]
+                for name in _NAMES
+            ],
         ),
         Section(
             f"{max(_CLIENTS)} clients, t = 1: MB/s, by the size of values in KiB",
             ["", *map(str, _SIZES)],
-            [
-                [name, *(f"{speed(by_size[s][name], max(_CLIENTS), s * 1024 / 1e6):.1f}" for s in _SIZES)]
-                for name in names
-            ],
+            [[name, *(f"{_speed(by_size[s], name, s):.1f}" for s in _SIZES)] for name in _NAMES],
         ),
         Section(
             "256 KiB, t = 1: operations per second (mean latency in ms), by clients",
@@ -259,7 +266,7 @@ def measure(root: Path, samples: int, rounds: int, page: Page, console: Console)
                         for n in _CLIENTS
                     ),
                 ]
-                for name in names
+                for name in _NAMES
             ],
         ),
     ]
@@ -268,38 +275,82 @@ def measure(root: Path, samples: int, rounds: int, page: Page, console: Console)
         "seconds by t": by_t,
         "seconds by KiB": by_size,
         "seconds by clients": by_clients,
+        f"seconds of {max(_CLIENTS)} clients by t": busy_by_t,
     }
-    return panels(by_t, by_size, by_clients)
 
 
-def panels(
-    by_t: Mapping[int, Samples], by_size: Mapping[int, Samples], by_clients: Mapping[int, Samples]
-) -> Mapping[str, list[Curve]]:
-    """What is drawn, with the paper's figures."""
-    names = [f"{what}, {name}" for what in ("read", "write") for name in _SYSTEMS]
-    return {
-        "latency (ms) by operations per second, t = 1": [
-            Curve(
-                name,
-                [speed(by_clients[n][name], n, 1) for n in _CLIENTS],
-                [1000 * statistics.mean(by_clients[n][name]) for n in _CLIENTS],
-            )
-            for name in names
+def _draw(folder: Path, figures: Mapping[str, Any]) -> list[Path]:
+    """As Fig. 2, with what the paper's text states, and the ends of its axes."""
+    by_t, by_size, by_clients = (figures[f"seconds by {what}"] for what in ("t", "KiB", "clients"))
+    busy_by_t = figures[f"seconds of {max(_CLIENTS)} clients by t"]
+    faults = [float(t) for t in _FAILURES]
+
+    def theirs(where: str) -> Mapping[str, list[float]]:
+        return points("powerstore", where)
+
+    axes = theirs("6.2, Fig. 2a: ends of its axes, operations per second and ms")
+    (left, right), (bottom, top) = axes["operations"], axes["ms"]
+    box = Curve(
+        "the paper's axes", [left, right, right, left, left], [bottom, bottom, top, top, bottom], True
+    )
+    latencies = {name: [1000 * _medians(by_t[str(t)])[name] for t in _FAILURES] for name in _NAMES}
+    speeds = {name: [_speed(busy_by_t[str(t)], name, _SIZE >> 10) for t in _FAILURES] for name in _NAMES}
+    panels = {
+        "latency (ms) by operations per second, t = 1, 256 KiB (Fig. 2a)": [
+            *(
+                Curve(
+                    name,
+                    [speed(by_clients[str(n)][name], n, 1) for n in _CLIENTS],
+                    [1000 * statistics.mean(by_clients[str(n)][name]) for n in _CLIENTS],
+                )
+                for name in _NAMES
+            ),
+            box,
         ],
-        "MB/s by KiB, t = 1": [
-            Curve(
-                name,
-                [float(s) for s in _SIZES],
-                [speed(by_size[s][name], max(_CLIENTS), s * 1024 / 1e6) for s in _SIZES],
-            )
-            for name in names
-        ]
-        + [Curve(f"{what}, {_OURS} in the paper", [1024.0], [peak]) for what, peak in _PEAKS.items()],
-        "latency (ms) by t, 256 KiB": [
-            Curve(name, [float(t) for t in _FAILURES], [1000 * _medians(by_t[t])[name] for t in _FAILURES])
-            for name in names
+        "MB/s by t, 256 KiB (Fig. 2b)": [
+            *(Curve(name, faults, some) for name, some in speeds.items()),
+            *(
+                Curve(
+                    f"the paper, read: {times:g} times {system} here",
+                    [1.0],
+                    [times * speeds[f"read, {system}"][0]],
+                    True,
+                )
+                for system, [times] in theirs(
+                    "6.2, Fig. 2b: peak throughput of reads at t = 1, times the other system's"
+                ).items()
+            ),
+            *_ends(theirs("6.2, Fig. 2b: ends of its axis, MB/s")["MB/s"], faults),
+        ],
+        "MB/s by KiB, t = 1 (Fig. 2c)": [
+            *(
+                Curve(name, [float(s) for s in _SIZES], [_speed(by_size[str(s)], name, s) for s in _SIZES])
+                for name in _NAMES
+            ),
+            *(
+                Curve(f"the paper, {what}", [1024.0], peak, True)
+                for what, peak in theirs("6.2, Fig. 2c: peak MB/s for 1 MB").items()
+            ),
+        ],
+        "latency (ms) by t, 256 KiB (Fig. 2d)": [
+            *(Curve(name, faults, some) for name, some in latencies.items()),
+            *(
+                Curve(
+                    f"the paper, {what}: as with t = 1 here",
+                    faults,
+                    [times * latencies[f"{what}, {_OURS}"][0] for times in [1.0, *rises]],
+                    True,
+                )
+                for what, rises in theirs("6.3, Fig. 2d: latency at t = 2 and 3, times that at t = 1").items()
+            ),
+            *_ends(theirs("6.3, Fig. 2d: ends of its axis, ms")["ms"][:1], faults),
         ],
     }
+    return plot_curves(folder, "registers", panels, legends=True)
+
+
+def _ends(ends: Sequence[float], x: Sequence[float]) -> list[Curve]:
+    return [Curve(f"end of the paper's axis: {end:g}", x, [end] * len(x), True) for end in ends]
 
 
 _NOTES: Final = [
@@ -309,32 +360,31 @@ _NOTES: Final = [
     "Values do not compress.",
     "The clouds are folders of this machine, and a client is a thread: with many clients this machine's "
     "processors are the limit, not the lines.",
+    "Drawn in black is what the paper's text states; of Fig. 2a, 2b and 2d it states how systems compare, "
+    "and no values: these are in its pictures, of which the ends of the axes are drawn.",
 ]
 
 
 def main(argv: list[str] | None = None) -> None:
     """Measure, print, and write registers.json and .md to benchmarks/results."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.registers", description=__doc__)
+    parser = options_of("registers", __doc__, draws=True)
     parser.add_argument("--samples", type=int, default=30, metavar="N", help="of one client")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of many clients")
-    parser.add_argument(
-        "--results", type=Path, default=RESULTS, metavar="DIR", help="where to write (benchmarks/results)"
-    )
     options = parser.parse_args(argv)
-    console = terminal()
-    cache_directory().mkdir(parents=True, exist_ok=True)
-    root = Path(tempfile.mkdtemp(prefix="work-registers-", dir=cache_directory()))
-    page = Page("registers", notes=_NOTES)
-    try:
-        drawn = measure(root, options.samples, options.rounds, page, console)
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
-    page.show(console)
-    for path in [
-        *page.write(options.results),
-        *plot_curves(options.results, "registers", drawn, legends=True),
-    ]:
-        console.print(f"wrote {path}")
+    if options.draw:
+        draw_again("registers", options.results, _draw)
+        return
+    page = Page(
+        "registers",
+        notes=[
+            *_NOTES,
+            f"{options.samples} samples of one client; {options.rounds} rounds of many, with {_EACH} "
+            "operations each.",
+        ],
+    )
+    with work_folder("registers") as root:
+        measure(root, options.samples, options.rounds, page, terminal())
+    publish(page, options.results, _draw)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ There are four parts; `--only` chooses one:
   clouds in memory. In turn with etcd's own benchmark tool, if `--tool` names it:
   `go build go.etcd.io/etcd/v3/tools/benchmark`, in a module that requires it.
 
-Writes `services.json` and `services.md`; the part *clients*, which needs the tool, `clients.json` and `.md`.
+Writes `services.json` and `services.md`; the part *clients*, which needs the tool, `clients.json`, `.md` and,
+with matplotlib, a plot.
 """
 
 from __future__ import annotations
@@ -23,12 +24,10 @@ import argparse
 import itertools
 import os
 import re
-import shutil
 import statistics
 import subprocess
-import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -36,13 +35,17 @@ from multiprocessing import get_context
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
-from benchmarks.corpus import cache_directory
-from benchmarks.pages import Page, Section
+from benchmarks.corpus import work_folder
+from benchmarks.dispersed import UNCACHED
+from benchmarks.pages import Page, Section, draw_again, options_of, publish
+from benchmarks.papers import points
+from benchmarks.plots import Curve, plot_curves
 from benchmarks.replication import devices
-from benchmarks.report import RESULTS, significant, terminal
+from benchmarks.report import significant, terminal
 from benchmarks.shaping import Line, ShapedLines
 from benchmarks.targets import Target
 from benchmarks.ycsb import far_engine
@@ -50,7 +53,7 @@ from hybrisfs.api.key_value import IN_LOG, KvCreateRequest, KvPutRequest, KvSess
 from hybrisfs.client import Client
 from hybrisfs.dispersal.engine import Engine
 from hybrisfs.dispersal.pack import Redundancy
-from hybrisfs.environment import SYSTEM, Environment, Limits
+from hybrisfs.environment import SYSTEM
 from hybrisfs.home import Home
 from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.etcd_client import EtcdClient
@@ -58,9 +61,10 @@ from hybrisfs.kv.metadata import Change, Garbage
 from hybrisfs.kv.record import KeyMetadata, Place
 from hybrisfs.kv.rmds import DeviceMetadata, DeviceStore
 from hybrisfs.kv.seal import ValueSealer
+from hybrisfs.kv.service import MetadataService
 from hybrisfs.kv.service_metadata import ServiceMetadata
 from hybrisfs.kv.service_url import NO_ACCESS, ServiceUrl
-from hybrisfs.kv.store import KeyValueLimits, KeyValueStore
+from hybrisfs.kv.store import KeyValueStore
 from sync import OneKey
 from tests.dispersal.fakes import Cluster
 from tests.kv.etcd_servers import etcd_cluster
@@ -82,7 +86,6 @@ _PROCESSES = 4
 _TOOL, _METADATA, _PUTS = "etcd's tool", "metadata alone", "puts"
 _DEVICES = f"metadata alone, {_PROCESSES} processes"
 _WHERE = {_METADATA: "one process", _DEVICES: f"{_PROCESSES} processes that are devices"}
-_UNCACHED = Environment(limits=Limits(KeyValueLimits(cache_bytes=0)))
 
 
 def _log(root: Path, options: argparse.Namespace, page: Page, console: Console) -> None:
@@ -207,17 +210,17 @@ def _etcd(root: Path, options: argparse.Namespace, page: Page, console: Console)
 def _on_device(root: Path, engine: Engine) -> KeyValueStore:
     path = root / "kv.db"
     MetadataDatabase.create(path, os.urandom(16))
-    return DeviceStore(path, engine.values, bytes(32), Redundancy(1, 1), environment=_UNCACHED)
+    return DeviceStore(path, engine.values, bytes(32), Redundancy(1, 1), environment=UNCACHED)
 
 
 def _in_etcd(root: Path, engine: Engine, client: EtcdClient) -> KeyValueStore:
     metadata = metadata_in(root, client, 0)
     sealer = ValueSealer(bytes(32), metadata.store_id, OneKey(bytes(32)))
-    return KeyValueStore(metadata, engine.values, sealer, Redundancy(1, 1), environment=_UNCACHED)
+    return KeyValueStore(metadata, engine.values, sealer, Redundancy(1, 1), environment=UNCACHED)
 
 
-def metadata_in(root: Path, client: EtcdClient, device: int) -> ServiceMetadata:
-    """What a device has to do with the metadata in an etcd. *root*: for its debts."""
+def metadata_in(root: Path, client: MetadataService, device: int) -> ServiceMetadata:
+    """What a device has to do with the metadata in a service. *root*: for its debts."""
     path = root / f"debts-{device}.db"
     MetadataDatabase.create(path, bytes(16))
     return ServiceMetadata(client, DeviceMetadata(path, SYSTEM), device.to_bytes(16, "big"), SYSTEM)
@@ -389,9 +392,33 @@ _NOTES = {
 }
 
 
+def _draw(folder: Path, figures: Mapping[str, Any]) -> list[Path]:
+    """Writes by many clients, with those of the paper's, which write 100 bytes."""
+    medians = {
+        tuple(name.rsplit(", ", 1)): statistics.median(some)
+        for name, some in figures["clients"].items()
+        if name != "loads"
+    }
+    ways = dict.fromkeys(way for way, _ in medians)
+    curves = [
+        Curve(
+            f"here, {way}",
+            [float(size) for size in _SMALL],
+            [medians[way, f"{size} bytes"] for size in _SMALL],
+        )
+        for way in ways
+    ]
+    curves += [
+        Curve(f"the paper, {name}", [100.0], most, stated=True)
+        for name, most in points("hybris", "5.3, Fig. 7b: writes per second at most").items()
+    ]
+    title = f"writes per second by {_MANY} clients, by bytes (the paper: at most)"
+    return plot_curves(folder, "clients", {title: curves}, legends=True, logarithmic="xy")
+
+
 def main(argv: list[str] | None = None) -> None:
     """Measure, print, and write the results to benchmarks/results."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.services", description=__doc__)
+    parser = options_of("services", __doc__, draws=True)
     parser.add_argument("--only", action="append", choices=[*_MEASURES], help="a part; may be given again")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="in the log, and by 128 clients")
     parser.add_argument("--puts", type=int, default=2000, metavar="N", help="of these, for each round")
@@ -400,32 +427,25 @@ def main(argv: list[str] | None = None) -> None:
     )
     parser.add_argument("--tool", type=Path, metavar="FILE", help="etcd's own benchmark, for clients")
     parser.add_argument("--samples", type=int, default=50, metavar="N", help="over the link, and with etcd")
-    parser.add_argument(
-        "--results", type=Path, default=RESULTS, metavar="DIR", help="where to write (benchmarks/results)"
-    )
     options = parser.parse_args(argv)
+    if options.draw:
+        draw_again("clients", options.results, _draw)
+        return
     parts = options.only or [*_MEASURES]
     if "link" in parts and os.geteuid() != 0:
         raise SystemExit("the part link must run as root: only root can make networks")
-    console = terminal()
-    cache_directory().mkdir(parents=True, exist_ok=True)
-    root = Path(tempfile.mkdtemp(prefix="work-services-", dir=cache_directory()))
     pages = {
         page: [part for part in parts if (part == "clients") == (page == "clients")]
         for page in ("services", "clients")
     }
-    try:
+    with work_folder("services") as root:
         for name, some in pages.items():
             if some:
                 page = Page(name, notes=[_NOTES[part] for part in some])
                 for part in some:
                     (root / part).mkdir()
-                    _MEASURES[part](root / part, options, page, console)
-                page.show(console)
-                for path in page.write(options.results):
-                    console.print(f"wrote {path}")
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
+                    _MEASURES[part](root / part, options, page, terminal())
+                publish(page, options.results, _draw if name == "clients" else None)
 
 
 if __name__ == "__main__":

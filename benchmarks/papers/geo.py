@@ -14,27 +14,25 @@ Writes `geo.json`, `.md` and, with matplotlib, a plot of latency by throughput.
 
 from __future__ import annotations
 
-import argparse
-import shutil
 import statistics
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from multiprocessing import get_context
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from msgspec import to_builtins
 from rich.console import Console
 
-from benchmarks.corpus import cache_directory
-from benchmarks.pages import Page, Section
+from benchmarks.corpus import work_folder
+from benchmarks.pages import Page, Section, draw_again, options_of, publish
+from benchmarks.papers import points
 from benchmarks.plots import Curve, plot_curves
-from benchmarks.report import RESULTS, significant, terminal
+from benchmarks.report import significant, terminal
 from benchmarks.services import metadata_in, write_entry
 from benchmarks.shaping import Line, ShapedLines
 from hybrisfs.environment import SYSTEM
@@ -53,8 +51,8 @@ _CLIENTS: Final = (1, 16, 64, 256, 512)  # at each site
 _VALUE: Final = bytes(100)
 _TIMEOUT: Final = 60.0
 _LOCAL, _FAR = "local", "far"
-_FALLS: Final = {"read": 9.0, "write": 6.0}
-"""The paper: the throughput is divided by about so much (5.4)."""
+_PAPER: Final = points("hybris", "5.4, Fig. 9: clients at the most, local throughput divided by")
+_FALLS: Final = {what: falls for what, (_, falls) in _PAPER.items()}
 _WORK: Final = ("read", "quorum read", "write")
 
 
@@ -224,6 +222,11 @@ def _page(found: dict[str, dict[_Task, _Done]]) -> Page:
         "here. The paper compares its own figures with those of a cluster of faster machines (5.3). It used "
         "ZooKeeper and Consul, and up to 1,600 clients.",
     ]
+    page.notes.append(
+        "Drawn in black: what the paper's text states of ZooKeeper, local (Fig. 7a, 7b), and what follows "
+        "from it for servers far from each other (Fig. 9): a ninth or a sixth of that, and the latency with "
+        "which 1,600 clients, each of which waits for its answer, reach it. Its pictures have more points."
+    )
     page.figures = {
         "done": [
             {"where": where, **task._asdict(), **to_builtins(one._asdict())}
@@ -240,38 +243,53 @@ def _trips() -> str:
     return ", ".join(f"{1000 * (_WAY[a] + _WAY[b]):.0f} ms ({_SITES[a]}, {_SITES[b]})" for a, b in pairs)
 
 
+def _stated(what: str) -> list[Curve]:
+    """Of the paper: throughput and latency, which is that of all clients at once where it states none."""
+    if what not in _PAPER:
+        return []
+    clients, falls = _PAPER[what]
+    if what == "read":
+        most, ms = points("hybris", "5.3, Fig. 7a: reads per second at most, ms")["ZooKeeper"]
+        local = [Curve("the paper, local", [most], [ms], stated=True)]
+        speeds = [most]
+    else:
+        named = points("hybris", "5.3, Fig. 7b: writes per second at most")
+        speeds = [most for name, [most] in named.items() if name.startswith("ZooKeeper")]
+        # It states no latency: a line across all of ours.
+        local = [
+            Curve(f"the paper, local, {name}", named[name] * 2, [2.0, 1000.0], stated=True)
+            for name in named
+            if name.startswith("ZooKeeper")
+        ]
+    far = [most / falls for most in speeds]
+    waits = [1000 * clients / one for one in far]
+    return [*local, Curve(f"the paper, far, {clients:,.0f} clients", far, waits, stated=True)]
+
+
+def _draw(folder: Path, figures: Mapping[str, Any]) -> list[Path]:
+    panels: dict[str, list[Curve]] = {}
+    for what in _WORK:
+        curves = []
+        for where in (_LOCAL, _FAR):
+            done = [one for one in figures["done"] if (one["what"], one["where"]) == (what, where)]
+            speeds, waits = ([one[name] for one in done] for name in ("per_second", "mean_ms"))
+            curves.append(Curve(f"{where}, {what}", speeds, waits))
+        panels[f"mean latency (ms) by {what}s per second"] = curves + _stated(what)
+    return plot_curves(folder, "geo", panels, legends=True, logarithmic="xy")
+
+
 def main(argv: list[str] | None = None) -> None:
     """Measure, print, and write geo.json, .md and a plot to benchmarks/results."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.papers.geo", description=__doc__)
+    parser = options_of("papers.geo", __doc__, draws=True)
     parser.add_argument("--seconds", type=float, default=6.0, metavar="S", help="for each figure")
-    parser.add_argument(
-        "--results", type=Path, default=RESULTS, metavar="DIR", help="where to write (benchmarks/results)"
-    )
     options = parser.parse_args(argv)
-    console = terminal()
-    cache_directory().mkdir(parents=True, exist_ok=True)
-    root = Path(tempfile.mkdtemp(prefix="work-geo-", dir=cache_directory()))
+    if options.draw:
+        draw_again("geo", options.results, _draw)
+        return
     tasks = [_Task(what, clients, options.seconds) for what in _WORK for clients in _CLIENTS]
-    try:
-        found = {where: _measure(root / where, where, tasks, console) for where in (_LOCAL, _FAR)}
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
-    page = _page(found)
-    page.show(console)
-    panels = {
-        f"mean latency (ms) by {what}s per second": [
-            Curve(
-                f"{where}, {what}",
-                [one.per_second for task, one in done.items() if task.what == what],
-                [one.mean_ms for task, one in done.items() if task.what == what],
-            )
-            for where, done in found.items()
-        ]
-        for what in _WORK
-    }
-    drawn = plot_curves(options.results, "geo", panels, legends=True, logarithmic="y")
-    for path in [*page.write(options.results), *drawn]:
-        console.print(f"wrote {path}")
+    with work_folder("geo") as root:
+        found = {where: _measure(root / where, where, tasks, terminal()) for where in (_LOCAL, _FAR)}
+    publish(_page(found), options.results, _draw)
 
 
 if __name__ == "__main__":
