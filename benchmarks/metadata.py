@@ -2,28 +2,29 @@
 
 Clients are threads of one process. Writes are conditional updates, each durable when it returns; what a write
 replaces is queued for deletion in the same transaction. Both are measured with every client on the same key,
-and on keys of its own. Writes `metadata.json` and `metadata.md`.
+and on keys of its own. Such reads come from the memory of the process; beside them are reads by other
+processes, which ask the daemon, or a service as a device of their own, see `benchmarks.metadata_apart`.
+
+Writes `metadata.json`, `metadata.md` and, with matplotlib, a plot as Fig. 7a.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
-import shutil
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, Final
 
-from rich.console import Console
-from rich.table import Table
-
-from benchmarks.corpus import cache_directory
-from benchmarks.report import RESULTS, machine, significant, terminal
+from benchmarks.corpus import work_folder
+from benchmarks.metadata_apart import APART_CLIENTS, MOST_PROCESSES, Apart, read_apart
+from benchmarks.pages import Page, Section, draw_again, options_of, publish
+from benchmarks.papers import points
+from benchmarks.plots import Curve, plot_curves
+from benchmarks.report import significant, terminal
 from benchmarks.targets import Target
 from hybrisfs.environment import SYSTEM
 from hybrisfs.kv.database import MetadataDatabase
@@ -36,6 +37,7 @@ _KEYS_PER_CLIENT = 100
 _READS_AT_ONCE = 64  # between two looks at the clock
 _KEY_SIZE = 24
 _SIZED_KEYS = 100_000
+_PAPER: Final = "5.3, Fig. 7a: reads per second at most, ms"
 
 
 @dataclass(frozen=True)
@@ -158,68 +160,103 @@ def targets(figures: list[Figures], size: float) -> list[Target]:
     ]
 
 
-_HEADINGS = ["clients", "writes/s, one key", "writes/s, own keys", "reads/s, one key", "reads/s, own keys"]
-
-
-def _row(one: Figures) -> list[str]:
-    return [
-        str(one.clients),
-        *map(significant, (one.hot_writes, one.cold_writes, one.hot_reads, one.cold_reads)),
+def _page(figures: list[Figures], size: float, apart: Sequence[Apart]) -> Page:
+    page = Page("metadata", targets=targets(figures, size))
+    page.sections.append(
+        Section(
+            "Operations per second, by threads of one process, which has the metadata in its memory",
+            [
+                "clients",
+                "writes/s, one key",
+                "writes/s, own keys",
+                "reads/s, one key",
+                "reads/s, own keys",
+            ],
+            [
+                [
+                    str(one.clients),
+                    *map(significant, (one.hot_writes, one.cold_writes, one.hot_reads, one.cold_reads)),
+                ]
+                for one in figures
+            ],
+        )
+    )
+    by_way = {
+        way: [one for one in apart if one.way == way] for way in dict.fromkeys(one.way for one in apart)
+    }
+    if by_way:
+        most, ms = points("hybris", _PAPER)["ZooKeeper"]
+        page.sections.append(
+            Section(
+                f"Reads by other processes, of which there are {MOST_PROCESSES} at most: per second (mean "
+                "latency in ms), by clients",
+                ["", *map(str, APART_CLIENTS)],
+                [
+                    *(
+                        [way, *(f"{significant(one.per_second)} ({one.mean_ms:.2f})" for one in some)]
+                        for way, some in by_way.items()
+                    ),
+                    [
+                        "the paper: ZooKeeper on three machines, some 2,000 clients on others",
+                        *[""] * (len(APART_CLIENTS) - 1),
+                        f"{significant(most)} ({ms:g} at most)",
+                    ],
+                ],
+            )
+        )
+        for way, some in by_way.items():
+            best = max(one.per_second for one in some)
+            page.targets.append(Target(f"reads/s, {way}: the paper's", most, best, at_least=True))
+    page.notes = [
+        "Threads of one process: each write is durable when it returns. **Reads are function calls**: the "
+        "process has the entries in its memory, and no network or other process has a part in them. So they "
+        "compare with nothing of the paper's, whose clients ask servers over a network.",
+        "Other processes: what a read costs those who do not have the memory. To ask the daemon is `kv stat` "
+        "over its socket, as a command or a program of the same machine does; the metadata are on this "
+        "device. Of machines that ask a service, each process is a device of its own and reads linearizably "
+        "from a member of three, as its daemon would; threads that ask at the same time share requests. "
+        "**All on this machine**: servers and clients share its processors, where the paper had a machine "
+        "for each server and others for clients. Neither service waits for a disk to answer a read.",
     ]
-
-
-def report(figures: list[Figures], size: float, folder: Path, console: Console) -> None:
-    """Print the tables; write metadata.json and metadata.md."""
-    table = Table(*_HEADINGS)
-    for one in figures:
-        table.add_row(*_row(one))
-    console.print(table)
-    reached = targets(figures, size)
-    facts = machine()
-    lines = [f"| {' | '.join(_HEADINGS)} |", "| ---: | ---: | ---: | ---: | ---: |"]
-    lines += [f"| {' | '.join(_row(one))} |" for one in figures]
-    lines += ["", "| target | limit | measured | |", "| --- | ---: | ---: | ---: |"]
-    for target in reached:
-        sign, verdict = (">=" if target.at_least else "<="), ("pass" if target.met else "miss")
-        measured, limit = significant(target.measured), f"{sign} {significant(target.limit)}"
-        console.print(f"{verdict}: {target.label}: {measured} ({limit})")
-        lines.append(f"| {target.label} | {limit} | {measured} | {verdict} |")
-    lines += [
-        "",
-        f"Threads of one process on {facts['cpus']} cores, Linux {facts['kernel']}, "
-        f"Python {facts['python']}, load {facts['load_average']}, {facts['date']}. "
-        "Each write is durable when it returns.",
-        "",
-    ]
-    folder.mkdir(exist_ok=True)
-    record = {
-        "machine": facts,
+    page.figures = {
         "figures": [asdict(one) for one in figures],
         "bytes_per_key": size,
-        "targets": [{**asdict(target), "met": target.met} for target in reached],
+        "apart": [asdict(one) for one in apart],
     }
-    (folder / "metadata.json").write_text(json.dumps(record, indent=1) + "\n")
-    (folder / "metadata.md").write_text("\n".join(lines))
+    return page
+
+
+def _draw(folder: Path, figures: Mapping[str, Any]) -> list[Path]:
+    """Fig. 7a: latency by throughput."""
+    apart = [Apart(**one) for one in figures["apart"]]
+    curves = []
+    for way in dict.fromkeys(one.way for one in apart):
+        some = [one for one in apart if one.way == way]
+        curves.append(Curve(f"here, {way}", [one.per_second for one in some], [one.mean_ms for one in some]))
+    for name, (most, ms) in points("hybris", _PAPER).items():
+        curves.append(Curve(f"the paper, {name}, at most", [most], [ms], stated=True))
+    title = "mean latency (ms) by reads per second by other processes (Fig. 7a)"
+    return plot_curves(folder, "metadata", {title: curves}, legends=True, logarithmic="xy")
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.metadata", description=__doc__)
+    """Measure, print, and write metadata.json, .md and a plot to benchmarks/results."""
+    parser = options_of("metadata", __doc__, draws=True)
     parser.add_argument("--seconds", type=float, default=3.0, metavar="S", help="for each figure")
-    parser.add_argument(
-        "--output", type=Path, default=RESULTS, metavar="DIR", help="where results are written"
-    )
     options = parser.parse_args(argv)
-    cache_directory().mkdir(parents=True, exist_ok=True)
-    root = Path(tempfile.mkdtemp(prefix="work-metadata-", dir=cache_directory()))
-    try:
+    if options.draw:
+        draw_again("metadata", options.results, _draw)
+        return
+    with work_folder("metadata") as root:
         figures = []
         for clients in _CLIENTS:
             (folder := root / str(clients)).mkdir()
             figures.append(measure(folder, clients, options.seconds))
         (folder := root / "size").mkdir()
-        report(figures, bytes_per_key(folder, _SIZED_KEYS), options.output, terminal())
-    finally:
-        shutil.rmtree(root)
+        size = bytes_per_key(folder, _SIZED_KEYS)
+        (folder := root / "apart").mkdir()
+        apart = read_apart(folder, options.seconds, terminal())
+    publish(_page(figures, size, apart), options.results, _draw)
 
 
 if __name__ == "__main__":
