@@ -9,22 +9,21 @@ made here from the parts that the product has; the product has no such switches.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sqlite3
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from benchmarks.corpus import work_folder
-from benchmarks.pages import Page, Section
+from benchmarks.pages import Page, Section, draw_again, options_of, publish
 from benchmarks.papers import points
 from benchmarks.plots import Curve, plot_curves
-from benchmarks.report import RESULTS, significant, terminal
+from benchmarks.report import significant
 from benchmarks.targets import Target
 from sync.codec import HASH_SIZE, digest
 from sync.identity import SIGNATURE_SIZE, verify
@@ -33,7 +32,7 @@ from sync.update import SignedUpdate, decode_writes, encode_writes
 from tests.sync.support import KEYS
 from tests.sync.support import Device as LogDevice
 
-__all__ = ["LEVELS", "Pair"]
+__all__ = ["LEVELS", "Database", "Pair", "check_message", "message_of"]
 
 _SIZES: Final = {"3 B": 3, "10 kB": 10_000, "1 MB": 1_000_000}
 LEVELS: Final = ("baseline", "hash", "signature", "store", "Depot")
@@ -43,7 +42,7 @@ _CONTEXT: Final = "hybrisfs.benchmarks 2026-11 value"
 _GET_CONTEXT: Final = "hybrisfs.sync 2026-11 update body"
 
 
-class _Database:
+class Database:
     """Keys and values on the disk; each put is there when it returns."""
 
     def __init__(self, path: Path) -> None:
@@ -80,13 +79,36 @@ class Costs:
     kept: float = 0.0
 
 
+def message_of(level: int, key: bytes, value: bytes) -> bytes:
+    """What is sent of a value at the levels below Depot's: their number in `LEVELS`."""
+    message = encode_writes([(key, value)])
+    if level >= 1:
+        message += digest(_CONTEXT, value)
+    if level >= 2:
+        message += KEYS[0].sign(key + message[-HASH_SIZE:])
+    return message
+
+
+def check_message(level: int, key: bytes, message: bytes, value: bytes) -> None:
+    """What the reader of a value does with it. Raises SystemExit."""
+    if level >= 2:
+        signature, message = message[-SIGNATURE_SIZE:], message[:-SIGNATURE_SIZE]
+        if not verify(KEYS[0].public, key + message[-HASH_SIZE:], signature):
+            raise SystemExit("a signature is wrong")
+    if level >= 1:
+        hashed, message = message[-HASH_SIZE:], message[:-HASH_SIZE]
+        if digest(_CONTEXT, value) != hashed:
+            raise SystemExit("a hash is wrong")
+    decode_writes(message, 1)
+
+
 class Pair:
     """A writer and a receiver at one level, with a database each."""
 
     def __init__(self, level: str, root: Path) -> None:
         root.mkdir(parents=True)
         self._level = LEVELS.index(level)
-        self._mine, self._theirs = _Database(root / "writer"), _Database(root / "receiver")
+        self._mine, self._theirs = Database(root / "writer"), Database(root / "receiver")
         self._writer, self._receiver = LogDevice(KEYS[0]), LogDevice(KEYS[1])
         self.empty = self._mine.size()
 
@@ -96,11 +118,7 @@ class Pair:
             update = self._writer.write((key, value))
             self._mine.put(key, update.data)
             return update
-        message = encode_writes([(key, value)])
-        if self._level >= 1:
-            message += digest(_CONTEXT, value)
-        if self._level >= 2:
-            message += KEYS[0].sign(key + message[-HASH_SIZE:])
+        message = message_of(self._level, key, value)
         if self._level >= 3:
             self._mine.put(key, message)
         return message
@@ -119,16 +137,7 @@ class Pair:
             # The update is accepted, its signature checked: the value is compared with the hash it holds.
             digest(_GET_CONTEXT, sent.data[len(sent.header.data) :])
             return
-        message = sent
-        if self._level >= 2:
-            signature, message = message[-SIGNATURE_SIZE:], message[:-SIGNATURE_SIZE]
-            if not verify(KEYS[0].public, key + message[-HASH_SIZE:], signature):
-                raise SystemExit("a signature is wrong")
-        if self._level >= 1:
-            hashed, message = message[-HASH_SIZE:], message[:-HASH_SIZE]
-            if digest(_CONTEXT, value) != hashed:
-                raise SystemExit("a hash is wrong")
-        decode_writes(message, 1)
+        check_message(self._level, key, sent, value)
 
     def kept(self, count: int) -> float:
         return (self._mine.size() - self.empty) / count
@@ -179,7 +188,7 @@ def measure_parts(root: Path) -> dict[str, list[float]]:
         samples.setdefault(name, []).append(time.perf_counter() - begun)
 
     for label, size in _SIZES.items():
-        database = _Database(root / label)
+        database = Database(root / label)
         for _ in range(_COUNTS[label]):
             key, value = os.urandom(_KEY_SIZE), os.urandom(size)
             take(f"hash, {label}", partial(digest, _CONTEXT, value))
@@ -281,13 +290,13 @@ def _page(costs: dict[str, dict[str, Costs]], parts: dict[str, list[float]]) -> 
     )
 
 
-def _plot(folder: Path, costs: dict[str, dict[str, Costs]]) -> list[Path]:
+def _draw(folder: Path, figures: Mapping[str, Any]) -> list[Path]:
     x = list(map(float, range(len(LEVELS))))
     panels = {}
-    for label, by_level in costs.items():
+    for label, by_level in figures["means"].items():
         paper = points("depot", f"Fig. 7, {label}: bytes per put, client CPU ms per put")
         panels[f"CPU of a put of {label}, ms: {', '.join(LEVELS)}"] = [
-            Curve("ours, put", x, [1000 * statistics.fmean(by_level[one].put_cpu) for one in LEVELS]),
+            Curve("ours, put", x, [1000 * by_level[one]["put_cpu"] for one in LEVELS]),
             Curve("paper, put", x, [paper[one][1] for one in LEVELS]),
         ]
     return plot_curves(folder, "distrust", panels)
@@ -295,19 +304,14 @@ def _plot(folder: Path, costs: dict[str, dict[str, Costs]]) -> list[Path]:
 
 def main(argv: list[str] | None = None) -> None:
     """Measure, print, and write distrust.json, .md, .svg and .png to benchmarks/results."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.papers.distrust", description=__doc__)
-    parser.add_argument(
-        "--results", type=Path, default=RESULTS, metavar="DIR", help="where to write (benchmarks/results)"
-    )
-    options = parser.parse_args(argv)
-    console = terminal()
+    options = options_of("papers.distrust", __doc__, draws=True).parse_args(argv)
+    if options.draw:
+        draw_again("distrust", options.results, _draw)
+        return
     with work_folder("distrust") as root:
         parts = measure_parts(root / "parts")
         costs = measure(root / "levels")
-    page = _page(costs, parts)
-    page.show(console)
-    for path in page.write(options.results) + _plot(options.results, costs):
-        console.print(f"wrote {path}")
+    publish(_page(costs, parts), options.results, _draw)
 
 
 if __name__ == "__main__":
