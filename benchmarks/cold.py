@@ -9,7 +9,6 @@ done several times; what is reported is the median.
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import time
@@ -21,9 +20,9 @@ from rich.console import Console
 
 from benchmarks.corpus import work_folder, write_random_files
 from benchmarks.joining import wait_for_checkpoint
-from benchmarks.pages import Page, Section
+from benchmarks.pages import Page, Section, options_of, publish
 from benchmarks.processes import cpu_seconds
-from benchmarks.report import RESULTS, significant, terminal
+from benchmarks.report import significant, terminal
 from benchmarks.targets import Target
 from benchmarks.upload import create, write_secrets
 from benchmarks.wan import Distance, Wan, far_clouds
@@ -140,21 +139,16 @@ def run(root: Path, files: int, rounds: int, console: Console) -> Page:
 
 def main(argv: list[str] | None = None) -> None:
     """Measure, print, and write cold.json and .md to benchmarks/results."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.cold", description=__doc__)
+    parser = options_of("cold", __doc__)
     parser.add_argument("--files", type=int, default=_FILES, metavar="N", help="small files in the tree")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="cold reads of each (default 5)")
-    parser.add_argument(
-        "--results", type=Path, default=RESULTS, metavar="DIR", help="where to write (benchmarks/results)"
-    )
     options = parser.parse_args(argv)
     if options.rounds < 1:
         parser.error("at least one round")
     console = terminal()
     with work_folder("cold") as root:
         page = run(root, options.files, options.rounds, console)
-    page.show(console)
-    for path in page.write(options.results):
-        console.print(f"wrote {path}")
+    publish(page, options.results)
 
 
 if __name__ == "__main__":

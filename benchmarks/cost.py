@@ -9,7 +9,6 @@ two devices: its daemons run with a clock that is faster than the real one.
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -27,8 +26,8 @@ from rich.console import Console
 from backends.file import FileStore
 from benchmarks.corpus import work_folder
 from benchmarks.dispersed import Dispersed
-from benchmarks.pages import Page, Section
-from benchmarks.report import RESULTS, terminal
+from benchmarks.pages import Page, Section, options_of, publish
+from benchmarks.report import terminal
 from benchmarks.targets import Target
 from hybrisfs.dispersal.counting import CountingStore, Request, RequestClass, Use, used
 from hybrisfs.prices import Prices, bill, load_prices
@@ -275,13 +274,10 @@ def _notes(idle: Idle, settle: float, speed: float) -> list[str]:
 
 def main(argv: list[str] | None = None) -> None:
     """Measure, print, and write cost.json and .md to benchmarks/results."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.cost", description=__doc__)
+    parser = options_of("cost", __doc__)
     parser.add_argument("--hours", type=float, default=6.0, help="hours of idling to count (default 6)")
     parser.add_argument("--settle", type=float, default=1.5, help="hours of idling before (default 1.5)")
     parser.add_argument("--speed", type=float, default=120.0, help="of the daemons' clock (default 120)")
-    parser.add_argument(
-        "--results", type=Path, default=RESULTS, metavar="DIR", help="where to write (benchmarks/results)"
-    )
     options = parser.parse_args(argv)
     console, prices = terminal(), load_prices()
     with work_folder("cost") as root:
@@ -303,9 +299,7 @@ def main(argv: list[str] | None = None) -> None:
         },
         "idle": to_builtins(idle),
     }
-    page.show(console)
-    for path in page.write(options.results):
-        console.print(f"wrote {path}")
+    publish(page, options.results)
 
 
 if __name__ == "__main__":

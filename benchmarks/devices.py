@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
-import tempfile
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -20,8 +18,8 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks import syncthing
-from benchmarks.corpus import cache_directory, write_random_files
-from benchmarks.pages import Page, Section
+from benchmarks.corpus import work_folder, write_random_files
+from benchmarks.pages import Page, Section, options_of, publish
 from benchmarks.replication import (
     Latency,
     Tree,
@@ -37,7 +35,7 @@ from benchmarks.replication import (
     relayed,
     wire_seconds,
 )
-from benchmarks.report import RESULTS, significant, terminal
+from benchmarks.report import significant, terminal
 from benchmarks.targets import Target
 from benchmarks.updates import UpdateFigures, measure_updates
 from sync.follow import SHORTEST_PAUSE
@@ -205,15 +203,12 @@ def _notes(bandwidth: float) -> list[str]:
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.devices", description=__doc__)
+    parser = options_of("devices", __doc__)
     parser.add_argument("--only", action="append", choices=_PARTS, metavar="PART", help=", ".join(_PARTS))
     parser.add_argument("--files", type=int, default=10_000, metavar="N", help="files in the tree")
     parser.add_argument("--samples", type=int, default=30, metavar="N", help="small files over the link")
     parser.add_argument("--updates", type=int, default=_UPDATES, metavar="N", help="files to make updates of")
     parser.add_argument("--bandwidth", type=float, default=200.0, metavar="MBIT", help="of the tree's line")
-    parser.add_argument(
-        "--results", type=Path, default=RESULTS, metavar="DIR", help="where to write (benchmarks/results)"
-    )
     return parser.parse_args(argv)
 
 
@@ -223,18 +218,12 @@ def main(argv: list[str] | None = None) -> None:
     if os.geteuid() != 0:
         raise SystemExit("benchmarks.devices must run as root: only root can make networks")
     console = terminal()
-    cache_directory().mkdir(parents=True, exist_ok=True)
-    root = Path(tempfile.mkdtemp(prefix="work-devices-", dir=cache_directory()))
     page = Page("devices", notes=_notes(options.bandwidth))
-    try:
+    with work_folder("devices") as root:
         for part in options.only or _PARTS:
             (root / part).mkdir()
             _MEASURES[part](root / part, options, page, console)
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
-    page.show(console)
-    for path in page.write(options.results):
-        console.print(f"wrote {path}")
+    publish(page, options.results)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ a mailbox and of the dump of a database. What restic stores of these second vers
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import re
@@ -23,9 +22,9 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.corpus import work_folder
-from benchmarks.pages import Page, Section
+from benchmarks.pages import Page, Section, options_of, publish
 from benchmarks.processes import cpu_seconds
-from benchmarks.report import RESULTS, significant, terminal
+from benchmarks.report import significant, terminal
 from benchmarks.targets import Target
 from tests.system.device import REPOSITORY, Device
 
@@ -240,21 +239,16 @@ def run(root: Path, size: int, commits: int, console: Console) -> Page:
 
 def main(argv: list[str] | None = None) -> None:
     """Measure, print, and write edits.json and edits.md to benchmarks/results."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.edits", description=__doc__)
+    parser = options_of("edits", __doc__)
     parser.add_argument(
         "--mib", type=int, default=2048, metavar="N", help="the large file (default 2048 MiB)"
     )
     parser.add_argument("--commits", type=int, default=50, metavar="N", help="between the tars (default 50)")
-    parser.add_argument(
-        "--results", type=Path, default=RESULTS, metavar="DIR", help="where to write (benchmarks/results)"
-    )
     options = parser.parse_args(argv)
     console = terminal()
     with work_folder("edits") as root:
         page = run(root, options.mib * _MIB, options.commits, console)
-    page.show(console)
-    for path in page.write(options.results):
-        console.print(f"wrote {path}")
+    publish(page, options.results)
 
 
 if __name__ == "__main__":

@@ -7,22 +7,20 @@ all of it back.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
 import statistics
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-from benchmarks.corpus import cache_directory, source_tree
-from benchmarks.pages import Page, Section
-from benchmarks.report import RESULTS, significant, terminal
+from benchmarks.corpus import source_tree, work_folder
+from benchmarks.pages import Page, Section, options_of, publish
+from benchmarks.report import significant
 from benchmarks.targets import Target
 from benchmarks.wan import Distance, Wan, far_clouds
 from tests.system.device import Device
@@ -118,25 +116,18 @@ def _section(title: str, samples: Samples) -> Section:
 
 def main(argv: list[str] | None = None) -> None:
     """Measure, print, and write gateway.json and .md to benchmarks/results."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.gateway", description=__doc__)
+    parser = options_of("gateway", __doc__)
     parser.add_argument("--files", type=int, default=11_478, metavar="N", help="of the tree")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="rounds (default 5)")
     parser.add_argument("--only", choices=[*_LINES], help="where the servers are")
-    parser.add_argument(
-        "--results", type=Path, default=RESULTS, metavar="DIR", help="where to write (benchmarks/results)"
-    )
     options = parser.parse_args(argv)
-    console = terminal()
     tree = source_tree(options.files)
     page, figures = Page("gateway"), {}
     for title, distances in _LINES.items():
         if options.only not in (None, title):
             continue
-        root = Path(tempfile.mkdtemp(prefix="work-gateway-", dir=cache_directory()))
-        try:
+        with work_folder("gateway") as root:
             samples = measure(root, distances, tree, options.rounds)
-        finally:
-            shutil.rmtree(root, ignore_errors=True)
         figures[title] = samples
         page.sections.append(_section(title, samples))
         bare, ours = (statistics.median(samples["backup"][name]) for name in (_BARE, _OURS))
@@ -147,9 +138,7 @@ def main(argv: list[str] | None = None) -> None:
         "value is on two clouds). Slow lines have 20 ms round trip and 200 Mbit/s each way.",
     ]
     page.figures = {"rounds": options.rounds, "files": options.files, "samples": figures}
-    page.show(console)
-    for path in page.write(options.results):
-        console.print(f"wrote {path}")
+    publish(page, options.results)
 
 
 if __name__ == "__main__":

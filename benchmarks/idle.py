@@ -8,7 +8,6 @@ time by a link and with a browser profile of its own.
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import signal
@@ -23,9 +22,9 @@ from playwright.sync_api import sync_playwright
 
 from benchmarks.corpus import work_folder
 from benchmarks.million import fill
-from benchmarks.pages import Page, Section
+from benchmarks.pages import Page, Section, options_of, publish
 from benchmarks.processes import cpu_seconds, peak_rss_mib, rss_mib
-from benchmarks.report import RESULTS, significant, terminal
+from benchmarks.report import significant
 from benchmarks.targets import Target
 from tests.system.deadline import until
 from tests.system.device import Device
@@ -122,7 +121,7 @@ def _page(figures: Figures) -> Page:
 
 def main(argv: list[str] | None = None) -> None:
     """Measure, print, and write idle.json and .md to benchmarks/results."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.idle", description=__doc__)
+    parser = options_of("idle", __doc__)
     parser.add_argument("--files", type=int, default=100_000, metavar="N", help="files in the volume")
     parser.add_argument("--seconds", type=float, default=180.0, metavar="S", help="how long to watch it")
     options = parser.parse_args(argv)
@@ -130,8 +129,7 @@ def main(argv: list[str] | None = None) -> None:
         raise SystemExit("benchmarks.idle needs chromium")
     with work_folder("idle") as root, Device(root) as device:
         page = _page(measure(device, options.files, options.seconds))
-    page.show(terminal())
-    page.write(RESULTS)
+    publish(page, options.results)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ while a device sleeps. Figures are counted, and multiplied up to a day where the
 
 from __future__ import annotations
 
-import argparse
 import heapq
 import json
 import subprocess
@@ -23,8 +22,8 @@ from pathlib import Path
 from random import Random
 from typing import Final, TypeVar
 
-from benchmarks.pages import Page, Section
-from benchmarks.report import RESULTS, significant, terminal
+from benchmarks.pages import Page, Section, options_of, publish
+from benchmarks.report import significant, terminal
 from hybrisfs.dispersal.probe import Changed, Listing, Look, Polled
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.gc.limits import GcLimits
@@ -379,7 +378,7 @@ def _page(lives: Sequence[Life]) -> Page:
 
 def main(argv: list[str] | None = None) -> None:
     """Measure, print, and write lives.json and .md to benchmarks/results."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.lives", description=__doc__)
+    parser = options_of("lives", __doc__)
     parser.add_argument("--only", type=int, metavar="DEVICES", help="print the figures of so many as JSON")
     parser.add_argument("--linked", action="store_true", help="with --only: all are linked with each other")
     options = parser.parse_args(argv)
@@ -392,9 +391,7 @@ def main(argv: list[str] | None = None) -> None:
         lives.append(_live_apart(devices, linked=linked))
         console.print(f"[dim]{devices} devices are done[/]")
     page = _page(lives)
-    page.show(console)
-    for path in page.write(RESULTS):
-        console.print(f"wrote {path}")
+    publish(page, options.results)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ its own. What is only multiplied from these figures is marked "arithmetic". Traf
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
@@ -22,8 +21,8 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.adoption import adopt, cpu, fill, snapshot
-from benchmarks.pages import Page, Section
-from benchmarks.report import RESULTS, significant, terminal
+from benchmarks.pages import Page, Section, options_of, publish
+from benchmarks.report import significant, terminal
 from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
 from hybrisfs.environment import SYSTEM
 from hybrisfs.merge.state_hash import state_hash
@@ -222,7 +221,7 @@ def _page(found: list[Figures], of_files: list[FileFigures], rounds: int) -> Pag
 
 def main(argv: list[str] | None = None) -> None:
     """Measure, print, and write scale.json and .md to benchmarks/results."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__)
+    parser = options_of("scale", __doc__)
     parser.add_argument("--rounds", type=int, default=2000, metavar="N", help="heads and updates")
     parser.add_argument("--quick", action="store_true", help="fewer files; figures mean nothing")
     parser.add_argument("--only-files", type=int, metavar="N", help="print the figures of so many as JSON")
@@ -237,9 +236,7 @@ def main(argv: list[str] | None = None) -> None:
         of_files.append(_measured_apart(files))
         console.print(f"[dim]{files:,} files are done[/]")
     page = _page(found, of_files, options.rounds)
-    page.show(console)
-    for path in page.write(RESULTS):
-        console.print(f"wrote {path}")
+    publish(page, options.results)
 
 
 if __name__ == "__main__":

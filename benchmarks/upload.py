@@ -8,7 +8,6 @@ time, and only from the moment on that all files are in the volume (a backlog).
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -20,9 +19,9 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.corpus import work_folder, write_random_files
-from benchmarks.pages import Page, Section
+from benchmarks.pages import Page, Section, options_of, publish
 from benchmarks.processes import cpu_seconds
-from benchmarks.report import RESULTS, significant, terminal
+from benchmarks.report import significant, terminal
 from benchmarks.targets import Target
 from benchmarks.wan import Distance, FarCloud, far_clouds
 from tests.system.device import Device
@@ -142,18 +141,13 @@ def run(root: Path, files: int, console: Console) -> Page:
 
 def main(argv: list[str] | None = None) -> None:
     """Measure, print, and write upload.json and .md to benchmarks/results."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.upload", description=__doc__)
+    parser = options_of("upload", __doc__)
     parser.add_argument("--files", type=int, default=_FILES, metavar="N", help="files to upload")
-    parser.add_argument(
-        "--results", type=Path, default=RESULTS, metavar="DIR", help="where to write (benchmarks/results)"
-    )
     options = parser.parse_args(argv)
     console = terminal()
     with work_folder("upload") as root:
         page = run(root, options.files, console)
-    page.show(console)
-    for path in page.write(options.results):
-        console.print(f"wrote {path}")
+    publish(page, options.results)
 
 
 if __name__ == "__main__":

@@ -7,13 +7,11 @@ without a cache of 128 MB. Writes `ycsb.json`, `.md` and, with matplotlib, a plo
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import os
 import random
 import shutil
 import statistics
-import tempfile
 import time
 from bisect import bisect
 from collections.abc import Callable, Iterator
@@ -24,10 +22,10 @@ from typing import TypeVar
 
 from backends.file import FileStore
 from backends.store import Buffer, Store, StoreWrapper
-from benchmarks.corpus import cache_directory
-from benchmarks.pages import Page, Section
+from benchmarks.corpus import work_folder
+from benchmarks.pages import Page, Section, options_of, publish
 from benchmarks.plots import Curve, plot_curves
-from benchmarks.report import RESULTS, significant, terminal
+from benchmarks.report import significant
 from hybrisfs.dispersal.engine import Cloud, Engine
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.seal import Sealer
@@ -217,28 +215,22 @@ def curves(figures: list[Figures]) -> list[Curve]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.ycsb", description=__doc__)
+    parser = options_of("ycsb", __doc__)
     parser.add_argument("--operations", type=int, default=500, metavar="N", help="for each row")
     parser.add_argument("--most", type=int, default=_SIZES[-1], metavar="BYTES", help="the largest values")
-    parser.add_argument(
-        "--output", type=Path, default=RESULTS, metavar="DIR", help="where results are written"
-    )
     options = parser.parse_args(argv)
-    cache_directory().mkdir(parents=True, exist_ok=True)
-    root = Path(tempfile.mkdtemp(prefix="work-ycsb-", dir=cache_directory()))
-    try:
+    with work_folder("ycsb") as root:
         figures = []
         for size, cached in itertools.product((one for one in _SIZES if one <= options.most), (False, True)):
             (folder := root / f"{size}-{cached}").mkdir()
             figures.append(measure(folder, size, options.operations, cached=cached))
             shutil.rmtree(folder)
-    finally:
-        shutil.rmtree(root)
-    console, page = terminal(), report(figures, options.operations)
-    page.show(console)
-    drawn = plot_curves(options.output, "ycsb", {"mean GET (ms) by bytes": curves(figures)}, logarithmic="xy")
-    for path in [*page.write(options.output), *drawn]:
-        console.print(f"wrote {path}")
+    panels = {"mean GET (ms) by bytes": curves(figures)}
+    publish(
+        report(figures, options.operations),
+        options.results,
+        lambda folder, _: plot_curves(folder, "ycsb", panels, logarithmic="xy"),
+    )
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ how long it takes from then until all is on enough clouds has a row of its own.
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import shutil
@@ -25,12 +24,12 @@ from urllib.parse import parse_qs, urlsplit
 
 from rich.console import Console
 
-from benchmarks.corpus import cache_directory, work_folder
-from benchmarks.pages import Page, Section
+from benchmarks.corpus import work_folder
+from benchmarks.pages import Page, Section, options_of, publish
 from benchmarks.papers import points
 from benchmarks.plots import plot_latencies
 from benchmarks.processes import share_in_use
-from benchmarks.report import RESULTS, significant, terminal
+from benchmarks.report import significant, terminal
 from benchmarks.shaping import Line, ShapedLines
 from benchmarks.systems import Gocryptfs, HybrisFS, JuiceFS, Plain, System
 from benchmarks.targets import Target
@@ -359,25 +358,18 @@ def _plotted(samples: Samples) -> Samples:
 
 def main(argv: list[str] | None = None) -> None:
     """Measure, print, and write andrew.json, .md, .svg and .png to benchmarks/results."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.papers.andrew", description=__doc__)
+    parser = options_of("papers.andrew", __doc__)
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="rounds to take medians of")
-    parser.add_argument(
-        "--results", type=Path, default=RESULTS, metavar="DIR", help="where to write (benchmarks/results)"
-    )
     options = parser.parse_args(argv)
     if options.rounds <= _SELDOM:
         parser.error(f"{_SELDOM + 1} rounds at least")
     console = terminal()
     kinds = [kind for kind in _SYSTEMS if kind.version() is not None]
     busy = share_in_use(_LOOK)
-    cache_directory().mkdir(parents=True, exist_ok=True)
     with work_folder("andrew") as root:
         samples, durable = measure(root, kinds, options.rounds, console)
     page = _page(samples, durable, options.rounds, busy)
-    page.show(console)
-    written = page.write(options.results)
-    for path in written + plot_latencies(options.results, "andrew", _plotted(samples)):
-        console.print(f"wrote {path}")
+    publish(page, options.results, lambda folder, _: plot_latencies(folder, "andrew", _plotted(samples)))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ arithmetic, at the list prices of `hybrisfs/prices.json`.
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import time
@@ -23,8 +22,8 @@ from rich.console import Console
 
 from backends.credentials import CredentialStore
 from benchmarks.corpus import work_folder
-from benchmarks.pages import Page, Section
-from benchmarks.report import RESULTS, significant, terminal
+from benchmarks.pages import Page, Section, options_of, publish
+from benchmarks.report import significant, terminal
 from benchmarks.targets import Target
 from benchmarks.wan import Distance, FarCloud, Wan, far_clouds
 from hybrisfs.admit.create import create_volume
@@ -210,20 +209,15 @@ def _page(
 
 def main(argv: list[str] | None = None) -> None:
     """Measure, print, and write archive.json and .md to benchmarks/results."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.papers.archive", description=__doc__)
+    parser = options_of("papers.archive", __doc__)
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="reads of each (default 5)")
-    parser.add_argument(
-        "--results", type=Path, default=RESULTS, metavar="DIR", help="where to write (benchmarks/results)"
-    )
     options = parser.parse_args(argv)
     if options.rounds < 1:
         parser.error("at least one round")
     console = terminal()
     with work_folder("archive") as root:
         page = run(root, options.rounds, console)
-    page.show(console)
-    for path in page.write(options.results):
-        console.print(f"wrote {path}")
+    publish(page, options.results)
 
 
 if __name__ == "__main__":

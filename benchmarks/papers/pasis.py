@@ -17,9 +17,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import shutil
 import statistics
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -32,11 +30,11 @@ from typing import ClassVar, Final
 
 from rich.console import Console
 
-from benchmarks.corpus import cache_directory
-from benchmarks.pages import Page, Section
+from benchmarks.corpus import work_folder
+from benchmarks.pages import Page, Section, options_of, publish
 from benchmarks.plots import Curve, plot_curves
 from benchmarks.registers import System, timed
-from benchmarks.report import RESULTS, significant, terminal
+from benchmarks.report import significant, terminal
 from benchmarks.targets import Target
 from hybrisfs.dispersal.erasure import join, split
 from hybrisfs.environment import SYSTEM
@@ -328,28 +326,21 @@ _NOTES: Final = [
 
 def main(argv: list[str] | None = None) -> None:
     """Measure, print, and write pasis.json, .md and a plot to benchmarks/results."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.papers.pasis", description=__doc__)
+    parser = options_of("papers.pasis", __doc__)
     parser.add_argument("--only", action="append", choices=[*_PARTS], help="a part; may be given again")
     parser.add_argument("--repeats", type=int, default=100, metavar="N", help="of each computation")
     parser.add_argument("--each", type=int, default=40, metavar="N", help="operations of each client")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of the throughput")
-    parser.add_argument(
-        "--results", type=Path, default=RESULTS, metavar="DIR", help="where to write (benchmarks/results)"
-    )
     options = parser.parse_args(argv)
-    console = terminal()
-    cache_directory().mkdir(parents=True, exist_ok=True)
-    root = Path(tempfile.mkdtemp(prefix="work-pasis-", dir=cache_directory()))
     page, panels = Page("pasis", notes=[*_NOTES]), Panels()
-    try:
+    with work_folder("pasis") as root:
         for part in options.only or _PARTS:
-            panels |= _PARTS[part](root / part, options, page, console)
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
-    page.show(console)
-    drawn = plot_curves(options.results, "pasis", panels, legends=True, logarithmic="y")
-    for path in [*page.write(options.results), *drawn]:
-        console.print(f"wrote {path}")
+            panels |= _PARTS[part](root / part, options, page, terminal())
+    publish(
+        page,
+        options.results,
+        lambda folder, _: plot_curves(folder, "pasis", panels, legends=True, logarithmic="y"),
+    )
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ copies (k=1) and erasure coded (k=2 to 4), with f=1.
 
 from __future__ import annotations
 
-import argparse
 import os
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,10 +14,10 @@ from typing import Final
 from rich.console import Console
 
 from benchmarks.corpus import work_folder
-from benchmarks.pages import Page, Section
+from benchmarks.pages import Page, Section, options_of, publish
 from benchmarks.papers import points
 from benchmarks.plots import Curve, plot_curves
-from benchmarks.report import RESULTS, significant, terminal
+from benchmarks.report import significant, terminal
 from tests.system.device import Device
 
 _SIZES: Final = (2 << 10, 8 << 10, 32 << 10, 128 << 10, 512 << 10, 2 << 20)
@@ -81,10 +80,7 @@ def _plot(folder: Path, alone: dict[int, list[float]]) -> list[Path]:
 
 def main(argv: list[str] | None = None) -> None:
     """Measure, print, and write storage.json, .md, .svg and .png to benchmarks/results."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.papers.storage", description=__doc__)
-    parser.add_argument(
-        "--results", type=Path, default=RESULTS, metavar="DIR", help="where to write (benchmarks/results)"
-    )
+    parser = options_of("papers.storage", __doc__)
     options = parser.parse_args(argv)
     console = terminal()
     notes = [
@@ -95,9 +91,7 @@ def main(argv: list[str] | None = None) -> None:
     page = Page("storage", notes=notes)
     with work_folder("storage") as root:
         alone = measure(root, page, console)
-    page.show(console)
-    for path in page.write(options.results) + _plot(options.results, alone):
-        console.print(f"wrote {path}")
+    publish(page, options.results, lambda folder, _: _plot(folder, alone))
 
 
 if __name__ == "__main__":

@@ -28,13 +28,13 @@ from rich.console import Console
 
 from backends.s3 import S3Store
 from benchmarks.corpus import work_folder
-from benchmarks.pages import Page, Section
+from benchmarks.pages import Page, Section, options_of, publish
 from benchmarks.papers import points
 from benchmarks.papers.archive import PatientDevice
 from benchmarks.papers.distrust import LEVELS
 from benchmarks.papers.loads import CLIENTS, KEY_SIZE, BoxClient, Client, LevelClient, Load, run_load
 from benchmarks.plots import Curve, plot_curves, plot_latencies
-from benchmarks.report import RESULTS, significant, terminal
+from benchmarks.report import significant, terminal
 from benchmarks.targets import Target
 from benchmarks.wan import Distance, far_clouds
 from hybrisfs.api.key_value import IN_LOG, ON_DEVICE
@@ -519,24 +519,16 @@ _FIG_17: Final = "Fig. 17, ms: S3 roundtrip, client addition"
 
 def main(argv: list[str] | None = None) -> None:
     """Measure, print, and write storing.json, .md and plots to benchmarks/results."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.papers.storing", description=__doc__)
+    parser = options_of("papers.storing", __doc__)
     parser.add_argument("--only", action="append", choices=[*_MEASURES], help="a part; may be given again")
     parser.add_argument("--seconds", type=float, default=3.0, metavar="N", help="of each load (default 3)")
-    parser.add_argument(
-        "--results", type=Path, default=RESULTS, metavar="DIR", help="where to write (benchmarks/results)"
-    )
     options = parser.parse_args(argv)
     console = terminal()
     page = Page("storing", notes=_notes(options))
     with work_folder("storing") as root:
         for part in options.only or _MEASURES:
             _MEASURES[part](root / part, options, page, console)
-    page.show(console)
-    written = page.write(options.results)
-    if not options.only:
-        written += _plot(options.results, page)
-    for path in written:
-        console.print(f"wrote {path}")
+    publish(page, options.results, None if options.only else lambda folder, _: _plot(folder, page))
 
 
 if __name__ == "__main__":

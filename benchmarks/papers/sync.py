@@ -10,21 +10,20 @@ Writes `sync.json`, `.md` and, with matplotlib, plots.
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rich.console import Console
 
 from benchmarks.corpus import work_folder
-from benchmarks.pages import Page, Section
+from benchmarks.pages import Page, Section, draw_again, options_of, publish
 from benchmarks.plots import plot_latencies
-from benchmarks.report import RESULTS, significant, terminal
+from benchmarks.report import significant, terminal
 from benchmarks.upload import create, write_secrets
 from benchmarks.wan import Distance, far_clouds
 from hybrisfs.api.status import SyncRequest
@@ -187,24 +186,24 @@ def _page(samples: Mapping[str, Mapping[str, list[float]]], rounds: int) -> Page
     return page
 
 
+def _draw(folder: Path, figures: Mapping[str, Any]) -> list[Path]:
+    drawn = {name: one for name, one in figures["samples"].items() if not name.startswith("seen")}
+    return plot_latencies(folder, "sync", drawn)
+
+
 def main(argv: list[str] | None = None) -> None:
     """Measure, print, and write sync.json, .md and plots to benchmarks/results."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.papers.sync", description=__doc__)
+    parser = options_of("papers.sync", __doc__, draws=True)
     parser.add_argument("--rounds", type=int, default=10, metavar="N", help="rounds (default 10)")
-    parser.add_argument(
-        "--results", type=Path, default=RESULTS, metavar="DIR", help="where to write (benchmarks/results)"
-    )
     options = parser.parse_args(argv)
     if options.rounds < 2:
         parser.error("at least 2 rounds, or nothing deviates")
-    console = terminal()
+    if options.draw:
+        draw_again("sync", options.results, _draw)
+        return
     with work_folder("sync") as root:
-        samples = measure(root, options.rounds, console)
-    page = _page(samples, options.rounds)
-    page.show(console)
-    drawn = {name: one for name, one in samples.items() if not name.startswith("seen")}
-    for path in [*page.write(options.results), *plot_latencies(options.results, "sync", drawn)]:
-        console.print(f"wrote {path}")
+        samples = measure(root, options.rounds, terminal())
+    publish(_page(samples, options.rounds), options.results, _draw)
 
 
 if __name__ == "__main__":

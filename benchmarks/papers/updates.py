@@ -28,12 +28,12 @@ from typing import Final
 from rich.console import Console
 
 from benchmarks.corpus import work_folder
-from benchmarks.pages import Page, Section
+from benchmarks.pages import Page, Section, options_of, publish
 from benchmarks.papers import points
 from benchmarks.papers.archive import PatientDevice, stored
 from benchmarks.papers.sync import GIVE_UP, Kind, Pair, far_devices, until_there
 from benchmarks.plots import Curve, plot_curves
-from benchmarks.report import RESULTS, significant, terminal
+from benchmarks.report import significant, terminal
 from benchmarks.targets import Target
 from benchmarks.wan import Distance, far_clouds
 from hybrisfs.api.status import SyncRequest
@@ -490,14 +490,11 @@ def _plot(folder: Path, page: Page) -> list[Path]:
 
 def main(argv: list[str] | None = None) -> None:
     """Measure, print, and write updates.json, .md, .svg and .png to benchmarks/results."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.papers.updates", description=__doc__)
+    parser = options_of("papers.updates", __doc__)
     parser.add_argument("--only", action="append", choices=[*_MEASURES], help="a part; may be given again")
     parser.add_argument("--rounds", type=int, default=12, metavar="N", help="updates of each kind, latency")
     parser.add_argument("--updates", type=int, default=50, metavar="N", help="of each kind, phases")
     parser.add_argument("--bursts", type=int, default=3, metavar="N", help="of each size, throughput")
-    parser.add_argument(
-        "--results", type=Path, default=RESULTS, metavar="DIR", help="where to write (benchmarks/results)"
-    )
     options = parser.parse_args(argv)
     if options.rounds < 2:
         parser.error("at least 2 rounds, or there are no percentiles")
@@ -506,12 +503,7 @@ def main(argv: list[str] | None = None) -> None:
     with work_folder("updates") as root:
         for part in parts:
             _MEASURES[part](root / part, options, page, console)
-    page.show(console)
-    written = page.write(options.results)
-    if not options.only:
-        written += _plot(options.results, page)
-    for path in written:
-        console.print(f"wrote {path}")
+    publish(page, options.results, None if options.only else lambda folder, _: _plot(folder, page))
 
 
 if __name__ == "__main__":
