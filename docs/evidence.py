@@ -34,6 +34,8 @@ PAGES: Final = tuple(
     _DOCS / name for name in ("performance.md", "scale.md", "internals/key-value-metadata.md")
 )
 """Pages with tables of results."""
+_PARTS: Final = {"clients": "services --only clients"}
+"""What makes results that have another name than their benchmark."""
 _TABLE: Final = re.compile(r"(<!-- table (\w+)(?:: ([^>]*))? -->\n).*?(<!-- end -->)", re.DOTALL)
 _HEAD: Final = """# Evidence
 
@@ -97,11 +99,13 @@ def _cell(file: str, heading: str, row: str, column: str | int) -> str:
 
 
 def _circumstances(file: str) -> str:
-    module = f"papers.{file}" if (_PAPERS / f"{file}.py").exists() else file
+    module = f"papers.{file}" if (_PAPERS / f"{file}.py").exists() else _PARTS.get(file, file)
     machine = json.loads((_RESULTS / f"{file}.json").read_text())["machine"]
     load = f", load {machine['load_average']}" if "load_average" in machine else ""
     where = f"{machine['date']}, {machine['cpus']} cores{load}, Python {machine['python']}"
-    return f"`python -m benchmarks.{module}`, {where}.\n"
+    plots = [path.name for name in (f"{file}.svg", f"{file}-*.svg") for path in sorted(_RESULTS.glob(name))]
+    drawn = ", ".join(f"[{name}](../benchmarks/results/{name})" for name in plots)
+    return f"`python -m benchmarks.{module}`, {where}{f': {drawn}' if drawn else ''}.\n"
 
 
 def evidence_page() -> str:
