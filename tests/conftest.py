@@ -49,7 +49,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (_most, _most))
 _CALM = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 settings.register_profile("quick", deadline=None, print_blob=True, suppress_health_check=_CALM)
-settings.register_profile("ci", settings.get_profile("quick"), max_examples=60)
+settings.register_profile("ci", settings.get_profile("quick"), max_examples=45)
 settings.register_profile("thorough", settings.get_profile("quick"), max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "quick"))
 
