@@ -39,6 +39,7 @@ __all__ = ["Versions"]
 
 _SECOND_NS: Final = 1_000_000_000
 _SIGNED_WITHIN: Final = 60.0
+_MOST_SIGNED: Final = 3  # times that a file is signed which a program goes on writing
 _NEW_FILE: Final = stat.S_IFREG | 0o644
 _MOST_DEPTH: Final = 4096
 _MOST_LEFT: Final = 100  # that an answer names
@@ -229,7 +230,7 @@ class Versions:
         """What `restore` would change; the first *limit* changes."""
         where = self._place(path, target)
         preview = api.Preview(self._volume, os.fsdecode(b"/".join(where)), [], 0, 0, 0, 0)
-        restorer = Restorer(self._fs)
+        restorer = Restorer(self._fs, self._sign)
 
         def note(place: Sequence[bytes], node: VersionNode) -> bool:
             with self._fs.state.transaction() as tx:
@@ -256,7 +257,7 @@ class Versions:
             raise only_reads()
         where = self._place(path, target)
         restored = api.Restored(self._volume, os.fsdecode(b"/".join(where)), 0)
-        restorer = Restorer(self._fs)
+        restorer = Restorer(self._fs, self._sign)
 
         def put(place: Sequence[bytes], node: VersionNode) -> bool:
             error = restorer.put(place, node.attr, node.content).error
@@ -289,7 +290,7 @@ class Versions:
 
     def _place(self, path: str, target: str | None) -> list[bytes]:
         """Where something is to be restored. What is there now is signed then, and so becomes a version."""
-        if not self._uploads.wait_signed(_SIGNED_WITHIN):
+        if not self._sign():
             raise HybrisError("what is there now could not be signed in time", "", "Try again in a while.")
         where = _names(path if target is None else target)
         if not where and target is not None:
@@ -297,6 +298,9 @@ class Versions:
         if where[:1] == [HISTORY_NAME]:
             raise UsageError(f"nothing can be restored into {os.fsdecode(HISTORY_NAME)}", "it is the past")
         return where
+
+    def _sign(self) -> bool:
+        return self._uploads.wait_signed(_SIGNED_WITHIN)
 
     def _visit(
         self,
@@ -415,10 +419,12 @@ class Outcome(NamedTuple):
 
 
 class Restorer:
-    """Changes the view of one volume; each call takes the volume's lock for one file or folder."""
+    """Changes the view of one volume; each call takes the volume's lock for one file or folder. *sign* has
+    all that was written so far signed, and says whether it was in time."""
 
-    def __init__(self, fs: FileSystem) -> None:
+    def __init__(self, fs: FileSystem, sign: Callable[[], bool]) -> None:
         self._fs = fs
+        self._sign = sign
         self.files = 0
         """How many files have been put back."""
 
@@ -435,21 +441,40 @@ class Restorer:
         except HybrisError as error:
             return Outcome(What.LEFT, error=error)
         if stat.S_ISREG(attr.mode) and not self._shows(tx, inode, content):
+            if inode.ino in self._fs.changes.aside or self._fs.ignored.covers(tx, inode):
+                return Outcome(What.LEFT, error=self._only_here(path))
             return Outcome(What.CHANGED, inode)
         return Outcome(What.SAME, inode)
 
     def put(self, path: Sequence[bytes], attr: Attr, content: bytes | None) -> Outcome:
         """Let a path be what it was: a file with this content, or else what *attr* says; missing folders on
         the way are made. Nothing is changed if it is that, or if the outcome has an error. Raises OSError."""
-        with self._fs.state.transaction() as tx:
-            outcome = self.outcome(tx, path, attr, content)
-            if outcome.what is What.MADE:
-                self._make(tx, path, attr, content)
-            elif outcome.inode is not None and outcome.what is What.CHANGED:
-                self._show_content(tx, outcome.inode, content, self._fs.inodes.now())
-            if outcome.what in (What.MADE, What.CHANGED) and not stat.S_ISDIR(attr.mode):
-                self.files += 1
-        return outcome
+        for _ in range(_MOST_SIGNED):
+            with self._fs.state.transaction() as tx:
+                outcome = self.outcome(tx, path, attr, content)
+                if not self._would_lose(tx, outcome):
+                    self._carry_out(tx, outcome, path, attr, content)
+                    return outcome
+            if not self._sign():
+                break
+        return Outcome(What.LEFT, error=self._in_use(path))
+
+    def _carry_out(
+        self, tx: Transaction, outcome: Outcome, path: Sequence[bytes], attr: Attr, content: bytes | None
+    ) -> None:
+        if outcome.what is What.MADE:
+            self._make(tx, path, attr, content)
+        elif outcome.inode is not None and outcome.what is What.CHANGED:
+            self._show_content(tx, outcome.inode, content, self._fs.inodes.now())
+        if outcome.what in (What.MADE, What.CHANGED) and not stat.S_ISDIR(attr.mode):
+            self.files += 1
+
+    def _would_lose(self, tx: Transaction, outcome: Outcome) -> bool:
+        """Whether a program has written what would be replaced since all was signed: it is no version yet."""
+        if outcome.inode is None or outcome.what is not What.CHANGED:
+            return False
+        key, changes = content_key(node_shown(tx, outcome.inode)), self._fs.changes
+        return key in changes.unsigned and key not in changes.held
 
     def _shows(self, tx: Transaction, inode: Inode, content: bytes | None) -> bool:
         """Whether a file has this content, and no program has written to it since that was signed."""
@@ -515,6 +540,20 @@ class Restorer:
                     "no cloud has its bytes",
                     "hybrisfs versions list shows the others.",
                 )
+
+    @staticmethod
+    def _only_here(path: Sequence[bytes]) -> HybrisError:
+        return UsageError(
+            f"{_named(path)} cannot be restored",
+            "an ignore rule keeps what is there now on this machine only, so it would be lost",
+            "Restore it under another name: --as.",
+        )
+
+    @staticmethod
+    def _in_use(path: Sequence[bytes]) -> HybrisError:
+        return HybrisError(
+            f"{_named(path)} was not restored", "a program is writing to it", "Try again in a while."
+        )
 
     @staticmethod
     def _in_the_way(path: Sequence[bytes]) -> UsageError:

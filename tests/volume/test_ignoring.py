@@ -16,6 +16,7 @@ from hybrisfs.errors import UsageError
 from hybrisfs.registers.ignore_rules import MOST_RULES
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.residency import State
+from hybrisfs.versions.tree import format_moment
 from tests.volume.device import NAME, Device, two_devices
 
 LINES = os.urandom(5000)
@@ -80,6 +81,33 @@ def test_nothing_evicts_it(device: Device) -> None:
     assert device.read("a.log") == LINES
     set_aside(device, 1)
     assert device.fsck().problems == []
+
+
+def test_no_restore_takes_its_place(device: Device) -> None:
+    device.write("a.log", b"once synced")
+    device.write("b", b"old")
+    device.sync()
+    device.around.ahead_ns += 60 * 10**9
+    then = format_moment(device.around.environment.time_ns())
+    device.around.ahead_ns += 60 * 10**9
+    fs = device.volume.fs
+    with fs.state.transaction() as tx:
+        fs.unlink(tx, ROOT_INO, b"a.log")
+    device.write("b", b"new")
+    device.volume.ignoring.add(["*.log"])
+    device.write("a.log", LINES)
+    device.sync()
+    set_aside(device, 1)
+    told = device.volume.versions.preview("", then, None, 10)
+    assert [(one.path, one.what) for one in told.changes] == [("a.log", "left"), ("b", "changed")]
+    restored = device.volume.versions.restore("", then, None, None)
+    assert [one.path for one in restored.left] == ["a.log"]
+    with pytest.raises(UsageError, match="on this machine only"):
+        device.volume.versions.restore("a.log", then, None, None)
+    device.sync()
+    assert (device.read("a.log"), device.read("b")) == (LINES, b"old")
+    device.volume.versions.restore("a.log", then, None, "a.log of then")
+    assert device.read("a.log of then") == b"once synced"
 
 
 def test_rules_reach_other_devices_and_what_they_keep_does_not(tmp_path: Path) -> None:

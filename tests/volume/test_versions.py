@@ -15,7 +15,8 @@ from hybrisfs.api.versions import Version
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.state.schema import ROOT_INO
-from hybrisfs.versions.tree import format_moment
+from hybrisfs.versions.tree import VersionTree, format_moment, parse_moment
+from hybrisfs.volume.versions import Restorer, What
 from tests.tree.unlocked import unlocked
 from tests.volume.device import NAME, PATIENCE, Device
 
@@ -138,6 +139,41 @@ def test_what_is_not_signed_yet_when_it_is_overwritten_by_restoring_is_kept(devi
     sign(device)
     assert device.read("file") == b"new"
     assert read(device, "file") == b"just written"
+
+
+def test_what_programs_write_while_a_folder_is_restored_is_kept(device: Device) -> None:
+    for name in ("a", "b"):
+        device.write(name, b"old")
+    then = sign(device)
+    for name in ("a", "b"):
+        device.write(name, b"new")
+    sign(device)
+    programs = iter([lambda: device.write("b", b"just written")])
+    device.volume.fs.shown.listen(lambda changes: next(programs, lambda: None)())
+    assert device.volume.versions.restore("", then, None, None).files == 2
+    sign(device)
+    assert (device.read("a"), device.read("b")) == (b"old", b"old")
+    assert read(device, "b") == b"just written"
+
+
+def test_a_file_that_is_written_all_the_time_is_not_restored(device: Device) -> None:
+    device.write("file", b"old")
+    then = sign(device)
+    device.write("file", b"new")
+    sign(device)
+    with device.volume.fs.state.snapshot() as db:
+        node = VersionTree(db, parse_moment(then) or 0).find([b"file"])
+    assert node is not None
+
+    def written_again() -> bool:
+        device.write("file", b"newest")
+        return True
+
+    written_again()
+    restorer = Restorer(device.volume.fs, written_again)
+    outcome = restorer.put([b"file"], node.attr, node.content)
+    assert outcome.what is What.LEFT and "is writing" in str(outcome.error)
+    assert device.read("file") == b"newest"
 
 
 def test_removed_files_and_folders_come_back(device: Device) -> None:
