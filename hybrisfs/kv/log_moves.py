@@ -45,8 +45,9 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from blake3 import blake3
+from msgspec import Struct
 
-from hybrisfs.errors import UsageError
+from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.kv.containers import ContainerStore, Entry, KeyFacts, Room, Versioned, name_keys
 from hybrisfs.kv.errors import (
     ConditionNotMetError,
@@ -77,7 +78,7 @@ from hybrisfs.tree.filesystem import FileSystem
 from sync import DEVICE_ID_SIZE, VersionVector
 from sync.update import Write
 
-__all__ = ["LogMoves", "MovedContainer", "moved_containers"]
+__all__ = ["LogMoves", "MoveLimits", "MovedContainer", "moved_containers"]
 
 _AT_ONCE: Final = 256  # keys whose entries one update changes
 _UNKNOWN: Final = Stamp(0, bytes(DEVICE_ID_SIZE))
@@ -103,12 +104,24 @@ class _Settled(NamedTuple):
     """What takes their place."""
 
 
+class MoveLimits(Struct, frozen=True):
+    """See `hybrisfs.environment.Limits`."""
+
+    shipped_within: float = 60.0
+    """Seconds that a move to the log waits until the clouds have it."""
+
+
 class LogMoves:
     """See `hybrisfs.kv.migrate.Movable`. Thread-safe. Methods raise HybrisError and OSError."""
 
-    def __init__(self, fs: FileSystem, writer: LogWriter) -> None:
+    def __init__(self, fs: FileSystem, writer: LogWriter, wait_shipped: Callable[[float], bool]) -> None:
+        """*wait_shipped* waits for so many seconds until the clouds have all that is signed, and says whether
+        they have."""
         self._fs = fs
         self._writer = writer
+        self._wait_shipped = wait_shipped
+        self.limits = fs.environment.limits.of(MoveLimits)
+        """They may be others at any moment."""
         self._random_bytes = fs.environment.random_bytes
         self.room: Final = Room(MAX_ENTRY_KEY, MAX_ENTRY_VALUE)
 
@@ -167,6 +180,15 @@ class LogMoves:
 
     def wait_for_others(self) -> None:
         """What others write late is found."""
+
+    def wait_until_safe(self, container: str) -> None:
+        """Wait until the clouds have the log. Raises HybrisError when that takes too long."""
+        if not self._wait_shipped(self.limits.shipped_within):
+            raise HybrisError(
+                f"{container!r} is in the log, and its former values are still where they were",
+                "the clouds have yet to get the log",
+                "hybrisfs sync --wait shows why. The same command removes the values then.",
+            )
 
     def is_late(self, name: str) -> bool:
         """Whether a container that has left holds only what was written to it since."""

@@ -12,7 +12,7 @@ Nothing is left on the clouds that has to be collected: values go the way of the
 from __future__ import annotations
 
 from base64 import b64decode, urlsafe_b64encode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Final
@@ -67,11 +67,19 @@ class LogStore(ContainerStore):
     durable; then it is not known whether it will be seen.
     """
 
-    def __init__(self, fs: FileSystem, signer: Signer, committer: Committer, signals: Signals) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        signer: Signer,
+        committer: Committer,
+        signals: Signals,
+        wait_shipped: Callable[[float], bool],
+    ) -> None:
+        """*wait_shipped*: see `LogMoves`."""
         self._fs = fs
         self._signals = signals
         self._writer = LogWriter(fs, signer, committer, signals)
-        self.moves: Final = LogMoves(fs, self._writer)
+        self.moves: Final = LogMoves(fs, self._writer, wait_shipped)
         self._conflicts: tuple[VersionVector, Sequence[tuple[Key, int]]] | None = None  # as of that vector
         self._moved: tuple[VersionVector, Sequence[MovedContainer]] | None = None  # likewise
         self._random_bytes = fs.environment.random_bytes

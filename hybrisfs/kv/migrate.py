@@ -16,7 +16,7 @@ none                   ``NAME``               it is done
 Each row follows from the one before by one transaction, so a move that was cut short goes on where it was.
 OLD and NEW are marks, each of one container of all that ever were. A copy of another container of that name,
 which was dropped since, is thrown away. What has been copied is discarded when its copy has the name, and
-stays where another container has it.
+stays where another container has it. Before that, the clouds must have the copy.
 
 **To the log** the copy goes into spaces of its own, and one update gives it the name. What the log has no
 room for is refused before anything is changed. If a program writes that while its container is copied, the
@@ -90,6 +90,10 @@ class Movable(Protocol):
     def wait_for_others(self) -> None:
         """Wait until no write can be under way to a container by a former name."""
 
+    def wait_until_safe(self, container: str) -> None:
+        """Wait until the values of a container that came here need this machine no more than those that were
+        put here. Raises HybrisError when that takes too long."""
+
     def is_late(self, name: str) -> bool:
         """Whether a container that has left holds only what was written to it since."""
 
@@ -146,6 +150,9 @@ class _Linearizable(ABC):
 
     def require_one_value(self, name: str) -> None:  # noqa: B027 - nothing is to be done
         """They have one."""
+
+    def wait_until_safe(self, container: str) -> None:  # noqa: B027 - nothing is to be done
+        """They are on the clouds before they count."""
 
     def is_late(self, name: str) -> bool:
         return False
@@ -287,6 +294,7 @@ def migrate(container: str, source: Store, target: Store, step: Callable[[str, i
         there.rename(copy, container)
     if left != leaving(container, there.mark(container)):
         raise ContainerExistsError(container)
+    there.wait_until_safe(container)
     return Moved(copied, here.hand_over(left, container, target))
 
 
@@ -331,8 +339,10 @@ def finish(container: str, source: Store, target: Store) -> Moved | None:
     left = _left(container, here)
     if left is None:
         return None
-    if left != leaving(container, _movable(target).mark(container)) and not here.is_late(left):
+    there = _movable(target)
+    if left != leaving(container, there.mark(container)) and not here.is_late(left):
         return None
+    there.wait_until_safe(container)
     return Moved(0, here.hand_over(left, container, target))
 
 

@@ -51,6 +51,7 @@ __all__ = [
     "RelaySegment",
     "Relayer",
     "Uploads",
+    "wait_shipped",
 ]
 
 log = logging.getLogger(__name__)
@@ -374,17 +375,7 @@ class Uploads:
     def wait_shipped(self, timeout: float) -> bool:
         """Wait until the clouds have all that this device has signed; False when *timeout* seconds are
         over."""
-        self._signals.begin_flush()
-        try:
-            shipped, deadline = self._shipped_so_far(), self._monotonic() + timeout
-
-            def done() -> bool:
-                with self._fs.state.transaction() as tx:
-                    return shipped(tx)
-
-            return self._signals.wait_until(done, deadline)
-        finally:
-            self._signals.end_flush()
+        return wait_shipped(self._fs, self._signals, timeout)
 
     def wait(self, timeout: float | None, progress: Callable[[int, int], None]) -> bool:
         """Wait until all that was there before is on the clouds; False when *timeout* seconds are over.
@@ -424,9 +415,9 @@ class Uploads:
                 and wait_for(self._packed_so_far())
                 # What is written here can be read by nobody who lacks what it depends on.
                 and wait_for(lambda tx: not self._relayer.unshipped_authors(tx, others))
-                and wait_for(self._shipped_so_far())
+                and wait_for(_shipped_so_far(self._fs))
                 # Where the packs are was signed while we waited: that too must be on the clouds.
-                and wait_for(self._shipped_so_far())
+                and wait_for(_shipped_so_far(self._fs))
             )
         finally:
             self._signals.end_flush()
@@ -461,15 +452,31 @@ class Uploads:
     def _lacking_bytes(self, tx: Transaction) -> int:
         return self.pending_bytes(tx) + self.unplaced.count(tx).size
 
-    def _shipped_so_far(self) -> Callable[[Transaction], bool]:
-        """Tells whether the clouds hold all that is signed now."""
-        with self._fs.state.transaction() as tx:
-            newest = tx.updates.own_tip()
-        clock = newest.clock if newest else 0
 
-        def shipped(tx: Transaction) -> bool:
-            # What is bare was shipped, or is in a checkpoint on the clouds.
-            left = tx.updates.own_after(tx.shipped_clock(), 1)
-            return not left or left[0][0] > clock
+def wait_shipped(fs: FileSystem, signals: Signals, timeout: float) -> bool:
+    """See `Uploads`."""
+    signals.begin_flush()
+    try:
+        shipped, deadline = _shipped_so_far(fs), fs.environment.monotonic() + timeout
 
-        return shipped
+        def done() -> bool:
+            with fs.state.transaction() as tx:
+                return shipped(tx)
+
+        return signals.wait_until(done, deadline)
+    finally:
+        signals.end_flush()
+
+
+def _shipped_so_far(fs: FileSystem) -> Callable[[Transaction], bool]:
+    """Tells whether the clouds hold all that is signed now."""
+    with fs.state.transaction() as tx:
+        newest = tx.updates.own_tip()
+    clock = newest.clock if newest else 0
+
+    def shipped(tx: Transaction) -> bool:
+        # What is bare was shipped, or is in a checkpoint on the clouds.
+        left = tx.updates.own_after(tx.shipped_clock(), 1)
+        return not left or left[0][0] > clock
+
+    return shipped

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.api.key_value import IN_LOG, ON_DEVICE, Place
-from hybrisfs.errors import UsageError
+from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.kv.containers import Key
 from hybrisfs.kv.errors import ContainerExistsError, ContainerMovingError, NoSuchContainerError
-from hybrisfs.kv.log_moves import MovedContainer
+from hybrisfs.kv.log_moves import MovedContainer, MoveLimits
+from hybrisfs.kv.migrate import left_behind
 from hybrisfs.kv.opening import KeyValues
 from tests.volume.device import Device
 from tests.volume.recovery_rig import First, New, Second, recover
@@ -135,6 +136,26 @@ def test_a_container_of_this_device_goes_before_one_of_that_name_in_the_log(
 
 def quiet(stage: str, done: int, total: int) -> None:
     """Nobody looks at the progress."""
+
+
+def test_what_moves_to_the_log_goes_from_where_it_was_once_the_clouds_have_the_log(tmp_path: Path) -> None:
+    first = First(tmp_path, limits=[MoveLimits(shipped_within=0.1)])
+    try:
+        values(first).create_container(BOX, ON_DEVICE)
+        put(first, "a", b"1")
+        first.volume.transfers.pause(None)
+        for _ in range(2):
+            with pytest.raises(HybrisError, match="the clouds have yet to get"):
+                values(first).migrate(BOX, IN_LOG, quiet)
+            assert get(first, "a") == b"1"
+            assert values(first).containers()[-1] == Place(IN_LOG, [BOX], "")
+            assert left_behind(BOX, values(first).open()) is not None
+        first.volume.transfers.resume()
+        first.sync()
+        values(first).migrate(BOX, IN_LOG, quiet)
+        assert left_behind(BOX, values(first).open()) is None
+    finally:
+        first.close()
 
 
 def test_a_container_moves_to_the_log_and_all_devices_have_it(devices: tuple[First, Second]) -> None:
