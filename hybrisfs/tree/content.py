@@ -318,7 +318,8 @@ class ReceivedContent:
         self._unlisted = tx.contents.unlisted()
 
     def show(self, tx: Transaction, inode: Inode, value: bytes | None) -> None:
-        """Replace the content of the file by this one. No program has the file open."""
+        """Replace the content of the file by this one. If a program has the file open, the list of its chunks
+        is here (`lacking_to_show`), as programs are asked to wait for it only when they open a file."""
         listed = _decode(value)
         self._content.discard(tx, inode)
         self.forget(tx, inode)
@@ -329,6 +330,8 @@ class ReceivedContent:
         else:
             self._list(tx, inode, listed.runs)
         self._inodes.touch(inode)
+        if inode.handles:
+            self.lacking(tx, inode)
 
     def show_all(self, tx: Transaction, contents: Mapping[int, bytes | None]) -> dict[int, tuple[int, int]]:
         """Let new files, by their numbers, have these contents; the size of each, and the bytes stored of it.
@@ -397,6 +400,22 @@ class ReceivedContent:
         value = self.unlisted(tx, inode)
         if value is None:
             return None
+        runs = self._all_runs(tx, value)
+        if isinstance(runs, Missing):
+            return runs
+        self.forget(tx, inode)
+        self._list(tx, inode, runs)
+        return None
+
+    def lacking_to_show(self, tx: Transaction, value: bytes | None) -> Missing | None:
+        """The chunks needed before a file that shows this content can be read or changed. Raises as
+        `lacking`."""
+        runs = self._all_runs(tx, value)
+        return runs if isinstance(runs, Missing) else None
+
+    @staticmethod
+    def _all_runs(tx: Transaction, value: bytes | None) -> list[Run] | Missing:
+        """All that a content lists, or the chunks that its list needs."""
         listed = _decode(value)
         runs = [] if listed.depth else list(listed.runs)
         missing: list[ChunkRef] = []
@@ -407,11 +426,7 @@ class ReceivedContent:
                 missing.append(ref)
             elif not missing:
                 runs += _page(data, page.length)
-        if missing:
-            return Missing(missing)
-        self.forget(tx, inode)
-        self._list(tx, inode, runs)
-        return None
+        return Missing(missing) if missing else runs
 
     def lacking_to_know(self, tx: Transaction, inode: Inode) -> Missing | None:
         """The chunks needed before it is known what the file needs; None when that is. What should be a list

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from hybrisfs.api import versions as api
 from hybrisfs.api.status import VersionRoom
+from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.merge.resolution import node_shown, signed_content
 from hybrisfs.merge.signing import only_reads
@@ -23,6 +24,7 @@ from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.state import Transaction
 from hybrisfs.state.versions import known_since
 from hybrisfs.tree.commit import Committer
+from hybrisfs.tree.content import Missing
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode, Intent
 from hybrisfs.tree.unseen import Aspect, Change
@@ -39,7 +41,7 @@ __all__ = ["Versions"]
 
 _SECOND_NS: Final = 1_000_000_000
 _SIGNED_WITHIN: Final = 60.0
-_MOST_SIGNED: Final = 3  # times that a file is signed which a program goes on writing
+_MOST_TRIES: Final = 3  # to restore a file that a program goes on writing
 _NEW_FILE: Final = stat.S_IFREG | 0o644
 _MOST_DEPTH: Final = 4096
 _MOST_LEFT: Final = 100  # that an answer names
@@ -230,7 +232,7 @@ class Versions:
         """What `restore` would change; the first *limit* changes."""
         where = self._place(path, target)
         preview = api.Preview(self._volume, os.fsdecode(b"/".join(where)), [], 0, 0, 0, 0)
-        restorer = Restorer(self._fs, self._sign)
+        restorer = Restorer(self._fs, self._fetcher, self._sign)
 
         def note(place: Sequence[bytes], node: VersionNode) -> bool:
             with self._fs.state.transaction() as tx:
@@ -257,7 +259,7 @@ class Versions:
             raise only_reads()
         where = self._place(path, target)
         restored = api.Restored(self._volume, os.fsdecode(b"/".join(where)), 0)
-        restorer = Restorer(self._fs, self._sign)
+        restorer = Restorer(self._fs, self._fetcher, self._sign)
 
         def put(place: Sequence[bytes], node: VersionNode) -> bool:
             error = restorer.put(place, node.attr, node.content).error
@@ -422,8 +424,9 @@ class Restorer:
     """Changes the view of one volume; each call takes the volume's lock for one file or folder. *sign* has
     all that was written so far signed, and says whether it was in time."""
 
-    def __init__(self, fs: FileSystem, sign: Callable[[], bool]) -> None:
+    def __init__(self, fs: FileSystem, fetcher: Fetcher, sign: Callable[[], bool]) -> None:
         self._fs = fs
+        self._fetcher = fetcher
         self._sign = sign
         self.files = 0
         """How many files have been put back."""
@@ -449,13 +452,19 @@ class Restorer:
     def put(self, path: Sequence[bytes], attr: Attr, content: bytes | None) -> Outcome:
         """Let a path be what it was: a file with this content, or else what *attr* says; missing folders on
         the way are made. Nothing is changed if it is that, or if the outcome has an error. Raises OSError."""
-        for _ in range(_MOST_SIGNED):
+        for _ in range(_MOST_TRIES):
             with self._fs.state.transaction() as tx:
                 outcome = self.outcome(tx, path, attr, content)
-                if not self._would_lose(tx, outcome):
+                lacking = self._lacking(tx, outcome, content)
+                if lacking is None and not self._would_lose(tx, outcome):
                     self._carry_out(tx, outcome, path, attr, content)
                     return outcome
-            if not self._sign():
+            if lacking is not None:
+                try:
+                    self._fetcher.fetch(lacking.chunks)
+                except ChunkUnavailable as error:
+                    return Outcome(What.LEFT, error=self._unreadable(path, error))
+            elif not self._sign():
                 break
         return Outcome(What.LEFT, error=self._in_use(path))
 
@@ -468,6 +477,11 @@ class Restorer:
             self._show_content(tx, outcome.inode, content, self._fs.inodes.now())
         if outcome.what in (What.MADE, What.CHANGED) and not stat.S_ISDIR(attr.mode):
             self.files += 1
+
+    def _lacking(self, tx: Transaction, outcome: Outcome, content: bytes | None) -> Missing | None:
+        """What has to be fetched before programs that have the file open can go on with that content."""
+        inode = outcome.inode if outcome.what is What.CHANGED else None
+        return self._fs.received.lacking_to_show(tx, content) if inode is not None and inode.handles else None
 
     def _would_lose(self, tx: Transaction, outcome: Outcome) -> bool:
         """Whether a program has written what would be replaced since all was signed: it is no version yet."""
@@ -548,6 +562,10 @@ class Restorer:
             "an ignore rule keeps what is there now on this machine only, so it would be lost",
             "Restore it under another name: --as.",
         )
+
+    @staticmethod
+    def _unreadable(path: Sequence[bytes], error: ChunkUnavailable) -> HybrisError:
+        return HybrisError(f"{_named(path)} cannot be restored now", str(error), "Try again in a while.")
 
     @staticmethod
     def _in_use(path: Sequence[bytes]) -> HybrisError:

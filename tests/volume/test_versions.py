@@ -17,6 +17,7 @@ from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.versions.tree import VersionTree, format_moment, parse_moment
 from hybrisfs.volume.versions import Restorer, What
+from hybrisfs.write.layout import ChunkLimits
 from tests.tree.unlocked import unlocked
 from tests.volume.device import NAME, PATIENCE, Device
 
@@ -156,6 +157,36 @@ def test_what_programs_write_while_a_folder_is_restored_is_kept(device: Device) 
     assert read(device, "b") == b"just written"
 
 
+@pytest.mark.parametrize("cached", [True, False])
+def test_a_program_goes_on_with_a_large_file_that_is_restored_while_it_is_open(
+    tmp_path: Path, cached: bool
+) -> None:
+    device = Device(tmp_path, limits=[ChunkLimits(1 << 14, small=0, direct_runs=2, runs_per_page=4)])
+    try:
+        old = random.Random(1).randbytes(1 << 18)
+        device.write("file", old)
+        then = sign(device)
+        device.write("file", b"new")
+        device.sync()
+        if not cached:
+            device.volume.drop_cache()
+        fs = device.volume.fs
+        with fs.state.transaction() as tx:
+            inode = fs.lookup(tx, ROOT_INO, b"file")
+            assert inode is not None
+            handle = fs.open(tx, inode.ino, os.O_RDWR)
+        device.volume.versions.restore("file", then, None, None)
+        assert device.read("file") == old
+        device.write_at(handle, 100, b"by the program")
+        with fs.state.transaction() as tx:
+            fs.release(tx, handle)
+        device.sync()
+        assert device.fsck().problems == []
+        assert read(device, "file", number=0) == old[:100] + b"by the program" + old[114:]
+    finally:
+        device.close()
+
+
 def test_a_file_that_is_written_all_the_time_is_not_restored(device: Device) -> None:
     device.write("file", b"old")
     then = sign(device)
@@ -170,7 +201,7 @@ def test_a_file_that_is_written_all_the_time_is_not_restored(device: Device) -> 
         return True
 
     written_again()
-    restorer = Restorer(device.volume.fs, written_again)
+    restorer = Restorer(device.volume.fs, device.volume.fetcher, written_again)
     outcome = restorer.put([b"file"], node.attr, node.content)
     assert outcome.what is What.LEFT and "is writing" in str(outcome.error)
     assert device.read("file") == b"newest"
