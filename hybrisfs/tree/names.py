@@ -305,8 +305,9 @@ class Names:
         left, right = self.inode(tx, first[0]), self.inode(tx, second[0])
         self._require_outside(tx, left, two_dir.ino)
         self._require_outside(tx, right, one_dir.ino)
-        _stand_for(left, right)
-        _stand_for(right, left)
+        for moved, former in ((left, right), (right, left)):
+            self._inodes.rely_on(tx, moved)
+            _stand_for(moved, former)
         first, second = self._about_to_move(tx, left, first), self._about_to_move(tx, right, second)
         tx.places.remove(first[3])
         tx.places.remove(second[3])

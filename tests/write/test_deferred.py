@@ -12,6 +12,7 @@ from hybrisfs.kinds import PLACE
 from hybrisfs.registers.tree import Place
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.inodes import Inode
+from hybrisfs.tree.names import RENAME_EXCHANGE
 from hybrisfs.write.layout import ChunkLimits
 from tests.surroundings import limited
 from tests.tree.invariants import check_accounts
@@ -83,7 +84,12 @@ def replace(rig: Rig, _: Inode) -> None:
     rig.fs.rename(rig.tx, ROOT_INO, b"file", ROOT_INO, b"earlier", 0)
 
 
-@pytest.mark.parametrize("act", [sync, replace])
+def exchange(rig: Rig, _: Inode) -> None:
+    rig.make(b"earlier", b"what was there")
+    rig.fs.rename(rig.tx, ROOT_INO, b"earlier", ROOT_INO, b"file", RENAME_EXCHANGE)
+
+
+@pytest.mark.parametrize("act", [sync, replace, exchange])
 @pytest.mark.parametrize("published", [False, True])
 def test_what_programs_may_rely_on_is_waited_for(
     rig: Rig, act: Callable[[Rig, Inode], None], published: bool
