@@ -122,8 +122,17 @@ class DamagedDatabase:
                 os.close(descriptor)
         except (OSError, OverflowError, ValueError) as error:
             raise UnreadablePartError from error
+        data = self._as_recorded(segment, position, data, length)
         if len(data) != length:
             raise UnreadablePartError
+        return data
+
+    def _as_recorded(self, segment: int, position: int, data: bytes, length: int) -> bytes:
+        """Bytes of a segment as the redo log has them, where the disk may have lost them."""
+        for number, start, written in self._rows.ranges:
+            at, end = start - position, min(start - position + len(written), length)
+            if number == segment and end > 0 and at <= len(data):
+                data = data[: max(at, 0)] + written[max(-at, 0) : end - at] + data[end:]
         return data
 
 

@@ -1,18 +1,23 @@
 """What can still be read of a damaged database, row by row.
 
 A page that cannot be read costs the rows on it. Nothing that is read may be believed: a damaged page may hold
-anything, of any type.
+anything, of any type. What the redo log has on top of the last commit is shown as if it had been carried out:
+views lie over the tables for that, as nothing is written to a damaged file.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sqlite3
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
+from hybrisfs.environment import SYSTEM
+from hybrisfs.errors import DamagedError
 from hybrisfs.kinds import CONTENT
 from hybrisfs.state.chunk_states import ELSEWHERE
+from hybrisfs.state.redo import NONCE_SIZE, Range, Record, RedoLog
 
 __all__ = ["DamagedRows", "UnreadablePartError"]
 
@@ -28,6 +33,10 @@ _FILES_ONLY_HERE: Final = (
     "AND NOT EXISTS (SELECT 1 FROM file_chunk o JOIN chunk d ON d.number = o.chunk "
     "WHERE o.ino = f.ino AND d.segment IS NULL)",
 )
+
+
+# Tables with the columns that tell which rows a record replaces.
+_RECORDED: Final = {"node": "ino", "place": "number", "extent": "ino, start", "pending": "key"}
 
 
 class UnreadablePartError(Exception):
@@ -46,6 +55,41 @@ class DamagedRows:
             with contextlib.suppress(sqlite3.Error):
                 self._db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
                 self._db.text_factory = bytes
+        self.ranges: list[Range] = []
+        """The bytes that the redo log has, in the order in which they were written to the journal."""
+        with contextlib.suppress(sqlite3.Error, OSError, DamagedError):
+            self._show_records(path)
+
+    def _show_records(self, path: Path) -> None:
+        nonces = self._readable("SELECT value FROM meta WHERE key = 'redo'")
+        nonce = nonces[0][0] if nonces else None
+        if self._db is None or not isinstance(nonce, bytes) or len(nonce) != NONCE_SIZE:
+            return
+        with contextlib.closing(RedoLog(path.with_name(f"{path.name}-redo"), SYSTEM, 0)) as redo:
+            for number, record in enumerate(redo.replay(nonce)):
+                if not number:
+                    self._lay_views(self._db)
+                self._lay(self._db, record)
+
+    @staticmethod
+    def _lay_views(db: sqlite3.Connection) -> None:
+        db.execute("PRAGMA temp_store = MEMORY")
+        for table, key in _RECORDED.items():
+            db.execute(f"CREATE TEMP TABLE come_{table} AS SELECT * FROM main.{table} WHERE 0")
+            db.execute(f"CREATE TEMP TABLE gone_{table} AS SELECT {key} FROM main.{table} WHERE 0")
+            db.execute(
+                f"CREATE TEMP VIEW {table} AS SELECT * FROM come_{table} UNION ALL "
+                f"SELECT * FROM main.{table} WHERE ({key}) NOT IN (SELECT * FROM gone_{table})"
+            )
+
+    def _lay(self, db: sqlite3.Connection, record: Record) -> None:
+        pending = [(key, ino, seq, None) for key, ino, seq in record.pending]
+        _replace(db, "node", [row[:1] for row in record.nodes], record.nodes)
+        _replace(db, "place", [row[:1] for row in record.places], record.places)
+        come = record.extents.come
+        _replace(db, "extent", [*record.extents.gone, *(row[:2] for row in come)], come)
+        _replace(db, "pending", [row[:1] for row in pending], pending)
+        self.ranges += record.ranges
 
     def close(self) -> None:
         if self._db is not None:
@@ -108,3 +152,15 @@ class DamagedRows:
             return self._db.execute(query, parameters).fetchall()
         except sqlite3.Error as error:
             raise UnreadablePartError from error
+
+
+def _replace(
+    db: sqlite3.Connection, table: str, gone: Iterable[tuple[Any, ...]], come: Iterable[tuple[Any, ...]]
+) -> None:
+    """Let rows with these keys go, and others come."""
+    for key in gone:
+        marks = ", ".join("?" * len(key))
+        db.execute(f"DELETE FROM come_{table} WHERE ({_RECORDED[table]}) = ({marks})", key)
+        db.execute(f"INSERT INTO gone_{table} VALUES ({marks})", key)
+    for row in come:
+        db.execute(f"INSERT INTO come_{table} VALUES ({', '.join('?' * len(row))})", row)

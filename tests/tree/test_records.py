@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from hybrisfs.admit.damaged_database import DamagedDatabase
 from hybrisfs.environment import Limits
 from hybrisfs.state.database import DatabaseLimits
 from hybrisfs.state.schema import ROOT_INO
@@ -365,3 +367,24 @@ def test_a_segment_that_a_record_names_stays_until_a_commit(synced: Synced) -> N
     assert segment in rig.journal
     rig.journal.free = None
     assert synced.after_power_cut() == b"a" * 100
+
+
+def test_what_is_in_records_only_is_found_in_a_damaged_database_too(synced: Synced, tmp_path: Path) -> None:
+    synced.write(2, b"changed")
+    synced.fsync()
+    synced.rig.make(b"new", b"just made")
+    synced.write(0, b"a")
+    synced.fsync()
+    assert synced.syncs == [".db-redo"] * 2
+    copy = tmp_path / "after a power cut"
+    copy.mkdir()
+    synced.disk.image(copy)
+    namer = synced.rig.fs.state.namer
+    with closing(DamagedDatabase(copy / "volume.db", copy / "journal", namer)) as database:
+        found = {str(one.path): (one.size, list(database.pieces(one))) for one in database.staged_files()}
+    assert {name: size for name, (size, _) in found.items()} == {"f": 10, "new": 9}
+    content = bytearray(10)
+    for offset, data in found["f"][1]:
+        content[offset : offset + len(data)] = data
+    assert content == b"a1changed9"
+    assert b"".join(data for _, data in found["new"][1]) == b"just made"
