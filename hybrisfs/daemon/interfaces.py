@@ -278,6 +278,9 @@ class KeyValueControl(Protocol):
     def containers(self) -> list[Place]:
         """All containers, by where their metadata are."""
 
+    def only_here(self) -> list[str]:
+        """The containers whose keys only this device knows, those on their way to another place included."""
+
     def session(self, seen: str | None, patience: float) -> str:
         """What this device has seen, once it has seen all of *seen*. Raises HybrisError."""
 

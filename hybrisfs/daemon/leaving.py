@@ -23,7 +23,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from hybrisfs.api.key_value import ON_DEVICE
 from hybrisfs.api.request import Handler, Moved
 from hybrisfs.api.status import VolumeStatus
 from hybrisfs.api.volumes import (
@@ -288,8 +287,7 @@ def _too_few(status: VolumeStatus) -> str:
 def _containers_here(volume: OpenVolume) -> list[str]:
     """The containers whose lists of keys are on this device only."""
     try:
-        places = volume.key_values.containers()
+        return volume.key_values.only_here()
     except HybrisError as error:
         log.warning("it is not known which containers are on this machine only: %s", error)
         return []
-    return [name for place in places if place.metadata == ON_DEVICE for name in place.containers]

@@ -36,7 +36,7 @@ from hybrisfs.kv.log_moves import MovedContainer
 from hybrisfs.kv.log_store import LogStore
 from hybrisfs.kv.mend import ValueMender
 from hybrisfs.kv.migrate import Moved, Store, finish, give_up, left_behind, migrate
-from hybrisfs.kv.record import check_container
+from hybrisfs.kv.record import check_container, container_of, is_leaving, is_usable
 from hybrisfs.kv.rmds import DeviceStore
 from hybrisfs.kv.seal import new_store_id
 from hybrisfs.kv.service_url import is_service
@@ -284,6 +284,13 @@ class KeyValues:
             except (HybrisError, CloudsUnavailable) as error:
                 found.append(Place(url, [], str(error).splitlines()[0]))
         return found
+
+    def only_here(self) -> list[str]:
+        """The containers whose keys only this device knows, those on their way to another place included.
+        Raises HybrisError when its store cannot be opened."""
+        device = self.existing()
+        names = [] if device is None else device.metadata.containers()
+        return sorted({container_of(name) for name in names if is_usable(name) or is_leaving(name)})
 
     def session(self, seen: str | None, patience: float) -> str:
         """A session token, see `LogStore`: what this device has seen, and all of *seen*, for which it waits

@@ -136,6 +136,9 @@ class NoKeyValues:
     def containers(self) -> list[Place]:
         raise HybrisError("this volume has no key-value store")
 
+    def only_here(self) -> list[str]:
+        raise HybrisError("this volume has no key-value store")
+
     def delete_container(self, container: str) -> None:
         raise HybrisError("this volume has no key-value store")
 

@@ -49,6 +49,9 @@ class Stored(NamedTuple):
     def containers(self) -> list[Place]:
         return [Place(self.place, list(self.rig.store.containers()), "")]
 
+    def only_here(self) -> list[str]:
+        return list(self.rig.store.containers()) if self.place == ON_DEVICE else []
+
     def session(self, seen: str | None, patience: float) -> str:
         return seen or "session"
 

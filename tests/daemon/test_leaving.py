@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from hybrisfs.api.key_value import ON_DEVICE, Place
 from hybrisfs.api.volumes import (
     MountRequest,
     VolumeDeleteRequest,
@@ -89,8 +88,8 @@ def test_it_waits_no_longer_than_it_is_told(daemon: Daemon, photos: FakeVolume) 
 
 def test_keys_that_are_here_only_keep_it(daemon: Daemon, photos: FakeVolume) -> None:
     class Keys(NoKeyValues):
-        def containers(self) -> list[Place]:
-            return [Place(ON_DEVICE, ["list"], ""), Place("log", ["shared"], "")]
+        def only_here(self) -> list[str]:
+            return ["list"]
 
     photos.key_values = Keys()
     with pytest.raises(HybrisError, match="the keys of list would be lost"):

@@ -158,6 +158,24 @@ def test_what_moves_to_the_log_goes_from_where_it_was_once_the_clouds_have_the_l
         first.close()
 
 
+def test_a_container_on_its_way_is_here_only_until_its_move_has_ended(devices: tuple[First, Second]) -> None:
+    first, _ = devices
+    values(first).create_container(BOX, ON_DEVICE)
+    values(first).create_container("shared", IN_LOG)
+    put(first, "a", b"1")
+
+    def cut(stage: str, done: int, total: int) -> None:
+        if stage == "waiting":
+            raise HybrisError("cut short")
+
+    with pytest.raises(HybrisError, match="cut short"):
+        values(first).migrate(BOX, IN_LOG, cut)
+    assert BOX not in [name for place in values(first).containers() for name in place.containers]
+    assert values(first).only_here() == [BOX]
+    values(first).migrate(BOX, IN_LOG, quiet)
+    assert values(first).only_here() == []
+
+
 def test_a_container_moves_to_the_log_and_all_devices_have_it(devices: tuple[First, Second]) -> None:
     first, second = devices
     values(first).create_container(BOX, ON_DEVICE)
