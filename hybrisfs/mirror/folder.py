@@ -305,12 +305,23 @@ class Folder:
     def _take_back(self, folder: int, temporary: bytes, path: bytes) -> None:
         """A program saved a version between the last look and now: it goes back to its name. Should there be
         yet another one by then, both are kept."""
-        mine = os.stat(name_of(path), dir_fd=folder, follow_symlinks=False)
-        self._disk.exchange(folder, temporary, name_of(path))
+        try:
+            mine = os.stat(name_of(path), dir_fd=folder, follow_symlinks=False)
+            self._disk.exchange(folder, temporary, name_of(path))
+        except OSError as error:  # the program has moved or removed what it found under the name
+            self._give_back(folder, temporary, path)
+            raise ChangedError(f"{path!r} was saved a moment ago") from error
         now = os.stat(temporary, dir_fd=folder, follow_symlinks=False)
         if (mine.st_ino, _lasting(mine)) != (now.st_ino, _lasting(now)):
             self._rename_aside(folder, temporary, folder, path)
         raise ChangedError(f"{path!r} was saved a moment ago")
+
+    def _give_back(self, folder: int, temporary: bytes, path: bytes) -> None:
+        """Give what was taken away its name again, or a conflict name when something else has that now."""
+        try:
+            self._disk.rename_to_free_name(folder, temporary, folder, name_of(path))
+        except FileExistsError:
+            self._rename_aside(folder, temporary, folder, path)
 
     def link(self, path: bytes, existing: bytes, seen: Seen, replaces: Seen | None) -> Seen:
         with self._parent(path) as folder, self._parent(existing) as other:
@@ -383,10 +394,7 @@ class Folder:
             if self._is(folder, temporary, target):
                 os.unlink(temporary, dir_fd=folder)
                 return
-            try:
-                self._disk.rename_to_free_name(folder, temporary, folder, name_of(path))
-            except FileExistsError:
-                self._rename_aside(folder, temporary, folder, path)
+            self._give_back(folder, temporary, path)
             raise ChangedError(f"{path!r} was saved a moment ago")
 
     def _remove_directory(self, folder: int, path: bytes, target: Seen) -> None:

@@ -173,6 +173,22 @@ def test_two_programs_that_save_at_the_last_moment_are_both_kept(
     assert set(names(root).values()) >= {b"one, longer than before", b"two, longer than before"}
 
 
+@pytest.mark.parametrize("moved", [True, False])
+def test_what_is_saved_at_the_last_moment_stays_when_its_name_is_moved_or_removed_then(
+    folder: Folder, disk: Busy, root: Path, moved: bool
+) -> None:
+    (root / "file").write_bytes(b"old")
+    before = seen(folder, b"file")
+    file = root / "file"
+    disk.before["exchange"] = [
+        saving(file),
+        partial(file.rename, root / "elsewhere") if moved else file.unlink,
+    ]
+    with pytest.raises(ChangedError):
+        folder.write(b"file", Fresh(b"from the volume"), before)
+    assert names(root)["file"] == b"saved a moment ago, by a program"
+
+
 def test_a_new_file_replaces_nothing(folder: Folder, disk: Busy, root: Path) -> None:
     disk.before["rename"] = [saving(root / "file")]
     with pytest.raises(ChangedError):
