@@ -177,8 +177,8 @@ def restore(
     what has come since stays. Of the whole volume you are shown first what would change, and asked for its
     name.
 
-    Nothing is lost by it: what is there now is a version afterwards. Nothing is uploaded. The exit code is 1
-    when something in the folder cannot be put back.
+    Nothing is lost by it: what is there now is a version afterwards, and an ignored file, which cannot be
+    one, is left. Nothing is uploaded. The exit code is 1 when something in the folder cannot be put back.
     """
     _exclude(at, number)
     where, put = _path(path, name), None if target is None else _path(target, name)
