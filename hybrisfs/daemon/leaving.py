@@ -151,7 +151,7 @@ class LeavingCommands:
         """Bring everything to the clouds: what cannot be brought there. Raises HybrisError when that is to
         be kept."""
         done, why = self._sync(volume, asked, tell)
-        containers = _containers_here(volume)
+        containers = _containers_here(volume, forced=asked.force)
         now = volume.status(look=False)
         ignored = now.ignored
         if done and not (containers or ignored.files):
@@ -284,10 +284,17 @@ def _too_few(status: VolumeStatus) -> str:
     return f"{need} clouds are needed, and some do not answer: {', '.join(away)}"
 
 
-def _containers_here(volume: OpenVolume) -> list[str]:
-    """The containers whose lists of keys are on this device only."""
+def _containers_here(volume: OpenVolume, *, forced: bool) -> list[str]:
+    """The containers whose lists of keys are on this device only. Raises HybrisError when nobody knows, and
+    it is not left by force."""
     try:
         return volume.key_values.only_here()
     except HybrisError as error:
+        if not forced:
+            raise HybrisError(
+                f"{volume.name} is not left: it is not known which keys are on this machine only",
+                error.what,
+                f"{error.advice} With --force it is left all the same.".strip(),
+            ) from error
         log.warning("it is not known which containers are on this machine only: %s", error)
         return []

@@ -137,7 +137,7 @@ class NoKeyValues:
         raise HybrisError("this volume has no key-value store")
 
     def only_here(self) -> list[str]:
-        raise HybrisError("this volume has no key-value store")
+        return []
 
     def delete_container(self, container: str) -> None:
         raise HybrisError("this volume has no key-value store")

@@ -97,6 +97,18 @@ def test_keys_that_are_here_only_keep_it(daemon: Daemon, photos: FakeVolume) -> 
     assert ask(daemon, VolumeLeaveRequest("photos", force=True)).lost_containers == ["list"]
 
 
+def test_keys_that_nobody_can_name_keep_it(daemon: Daemon, photos: FakeVolume) -> None:
+    class Damaged(NoKeyValues):
+        def only_here(self) -> list[str]:
+            raise HybrisError("kv.db cannot be opened", "", "hybrisfs kv rebuild makes it anew.")
+
+    photos.key_values = Damaged()
+    with pytest.raises(HybrisError, match="not known which keys.*\n.*kv rebuild") as told:
+        ask(daemon, VolumeLeaveRequest("photos"))
+    assert "--force" in str(told.value)
+    assert ask(daemon, VolumeLeaveRequest("photos", force=True)).told
+
+
 def test_nothing_is_lost_but_nobody_hears(daemon: Daemon, photos: FakeVolume) -> None:
     photos.hears = False
     with pytest.raises(HybrisError, match="do not know yet that this machine goes"):
