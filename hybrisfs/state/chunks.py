@@ -69,6 +69,10 @@ class ChunkStore(ChunkPlaces):
             f"SELECT segment, count(*) FROM chunk WHERE {ONLY_HERE} GROUP BY segment"
         ):
             self._dirty_pieces[segment] += count
+        (newest,) = database.execute(
+            "SELECT ifnull(max(segment), 0) FROM chunk WHERE segment IS NOT NULL"
+        ).fetchone()
+        journal.begin_above(newest)
 
     def state(self, number: int) -> ChunkState:
         """The state of the chunk with this number."""

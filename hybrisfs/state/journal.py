@@ -251,9 +251,14 @@ class Journal:
         scaled = reserve * min(facts.f_frsize * facts.f_blocks, 1 << 30) >> 30
         return facts.f_frsize * facts.f_bavail - scaled
 
+    def begin_above(self, number: int) -> None:
+        """The database still knows a segment with this number, which must not come to mean other bytes, even
+        if its file is lost."""
+        self._next = max(self._next, number + 1)
+
     def _open_next(self) -> Segment:
         self.seal_active()
-        # A number that the database still knows must not come to mean other bytes, even if its file is lost.
+        # The same goes for those that extents name.
         number = max(self._next, max(self.dirty_pieces, default=0) + 1)
         path = self.directory / f"{number:08d}.segment"
         try:

@@ -159,6 +159,24 @@ def test_a_disk_too_full_for_a_commit_is_helped_all_the_same(tmp_path: Path) -> 
         rig.abandon()
 
 
+def test_the_number_of_a_lost_segment_never_comes_to_mean_other_bytes(rig: Rig) -> None:
+    """It was removed although no commit fitted to say so, and a crash came before the next one."""
+    cached(rig, *NAMES[:10])
+    rig.commit()
+    rig.journal.seal_active()
+    rig.journal.free = -1
+    with pytest.raises(JournalFullError):
+        rig.commit()
+    assert rig.room.evict(1 << 40) == SEGMENT
+    again = rig.crashed()
+    fill(again, b"other")
+    rows = again.tx.execute("SELECT DISTINCT segment FROM chunk WHERE segment IS NOT NULL").fetchall()
+    assert rows and again.journal.numbers().isdisjoint(segment for (segment,) in rows)
+    for name in NAMES[:10]:
+        assert again.read(again.find(name)) == content(name)
+    again.discard()
+
+
 @within(SMALL_BLOCKS)
 def test_dead_bytes_of_a_dirty_segment_are_given_back(rig: Rig) -> None:
     """One small file that waits for the clouds must not keep a whole segment."""
