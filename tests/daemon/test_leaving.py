@@ -103,7 +103,7 @@ def test_keys_that_nobody_can_name_keep_it(daemon: Daemon, photos: FakeVolume) -
             raise HybrisError("kv.db cannot be opened", "", "hybrisfs kv rebuild makes it anew.")
 
     photos.key_values = Damaged()
-    with pytest.raises(HybrisError, match="not known which keys.*\n.*kv rebuild") as told:
+    with pytest.raises(HybrisError, match=r"not known which keys.*\n.*kv rebuild") as told:
         ask(daemon, VolumeLeaveRequest("photos"))
     assert "--force" in str(told.value)
     assert ask(daemon, VolumeLeaveRequest("photos", force=True)).told
