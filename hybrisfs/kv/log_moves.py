@@ -45,7 +45,6 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from blake3 import blake3
-from msgspec import Struct
 
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.kv.containers import ContainerStore, Entry, KeyFacts, Room, Versioned, name_keys
@@ -78,9 +77,10 @@ from hybrisfs.tree.filesystem import FileSystem
 from sync import DEVICE_ID_SIZE, VersionVector
 from sync.update import Write
 
-__all__ = ["LogMoves", "MoveLimits", "MovedContainer", "moved_containers"]
+__all__ = ["LogMoves", "MovedContainer", "moved_containers"]
 
 _AT_ONCE: Final = 256  # keys whose entries one update changes
+_SHIPPED_WITHIN: Final = 60.0  # seconds
 _UNKNOWN: Final = Stamp(0, bytes(DEVICE_ID_SIZE))
 
 
@@ -104,24 +104,15 @@ class _Settled(NamedTuple):
     """What takes their place."""
 
 
-class MoveLimits(Struct, frozen=True):
-    """See `hybrisfs.environment.Limits`."""
-
-    shipped_within: float = 60.0
-    """Seconds that a move to the log waits until the clouds have it."""
-
-
 class LogMoves:
     """See `hybrisfs.kv.migrate.Movable`. Thread-safe. Methods raise HybrisError and OSError."""
 
     def __init__(self, fs: FileSystem, writer: LogWriter, wait_shipped: Callable[[float], bool]) -> None:
-        """*wait_shipped* waits for so many seconds until the clouds have all that is signed, and says whether
-        they have."""
+        """*wait_shipped* waits for so many seconds at most until the clouds have all that is signed, and says
+        whether they have."""
         self._fs = fs
         self._writer = writer
         self._wait_shipped = wait_shipped
-        self.limits = fs.environment.limits.of(MoveLimits)
-        """They may be others at any moment."""
         self._random_bytes = fs.environment.random_bytes
         self.room: Final = Room(MAX_ENTRY_KEY, MAX_ENTRY_VALUE)
 
@@ -183,7 +174,7 @@ class LogMoves:
 
     def wait_until_safe(self, container: str) -> None:
         """Wait until the clouds have the log. Raises HybrisError when that takes too long."""
-        if not self._wait_shipped(self.limits.shipped_within):
+        if not self._wait_shipped(_SHIPPED_WITHIN):
             raise HybrisError(
                 f"{container!r} is in the log, and its former values are still where they were",
                 "the clouds have yet to get the log",

@@ -454,7 +454,9 @@ class Uploads:
 
 
 def wait_shipped(fs: FileSystem, signals: Signals, timeout: float) -> bool:
-    """See `Uploads`."""
+    """See `Uploads`; nobody waits while uploads are paused."""
+    if signals.transfers_paused:
+        timeout = 0.0
     signals.begin_flush()
     try:
         shipped, deadline = _shipped_so_far(fs), fs.environment.monotonic() + timeout
