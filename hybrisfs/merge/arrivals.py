@@ -272,7 +272,7 @@ class Arrivals:
         if not kinds.isdisjoint(_CLOUDS):
             self.clouds_changed()
         if IGNORE_RULE in kinds:
-            self._fs.ignored.rules_changed(tx)
+            self._fs.ignored.rules_changed(tx, [key for key in keys if key[0] == IGNORE_RULE])
         if not kinds.isdisjoint(_OF_MEMBERS):
             tx.members.words_changed()
             for key in (key for key in keys if key[0] == SIGNED_KIT):

@@ -14,7 +14,8 @@ adds it. Rules stand in the order of their ranks, then of their patterns. `MOST_
 A pattern is one of gitignore(5), about the path from the root of the volume. Not all that git takes is one,
 so that nobody can make the others' devices calculate for long, or keep everything by one word: no control
 characters, no blank at the ends, no classes like ``[:alpha:]``, `MOST_PARTS` names with slashes between them
-and `MOST_STARS` stars at most, and something besides slashes and wildcards. Upper case and lower case differ.
+and `MOST_STARS` stars at most, and something besides slashes and wildcards, and classes that nearly every
+character is in. Upper case and lower case differ.
 
 Of the rules that match a path the last one counts: it ignores it, or, with ``!`` in front, does not. What is
 in an ignored folder is ignored, whatever the rules say of it.
@@ -23,7 +24,9 @@ in an ignored folder is ignored, whatever the rules say of it.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 from msgspec import Struct
@@ -33,9 +36,11 @@ from hybrisfs.registers.values import Value
 from sync.codec import DecodeError, Reader, Writer
 
 __all__ = [
+    "HIGHEST_RANK",
     "MOST_RULES",
     "PATTERN_BYTES",
     "Pattern",
+    "Ranking",
     "Rules",
     "check_rule",
     "encode_rank",
@@ -48,12 +53,15 @@ __all__ = [
 PATTERN_BYTES: Final = 255
 """That a pattern has at most."""
 MOST_RULES: Final = 128
+HIGHEST_RANK: Final = (1 << 32) - 1
 MOST_PARTS: Final = 8
 MOST_STARS: Final = 16
 _VERSION: Final = 1
+_TOO_WIDE: Final = "a pattern names something: this one would match everything, or nothing"
 _UNFIT: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]|^ | $")
 _WILD: Final = frozenset("*?/")
 _ANY_FOLDERS: Final = "**"
+_NO_NAME: Final = "\U0010ffff" * 8  # that nothing has
 
 
 # -- registers ------------------------------------------------------------------------------------------
@@ -108,6 +116,40 @@ def ranks(registers: Mapping[bytes, Iterable[Value]]) -> dict[bytes, tuple[int, 
     return dict(sorted(found.items(), key=lambda item: (item[1][0], item[0])))
 
 
+class Ranking:
+    """The registers of all rules that are there, in the order of the rules, while values come and go."""
+
+    def __init__(self) -> None:
+        self._ranks: dict[bytes, int] = {}
+        self._order: list[tuple[int, bytes]] = []
+
+    def note(self, registers: Mapping[bytes, Iterable[Value]], keys: Iterable[bytes]) -> None:
+        """The registers with these *keys* may have other values: those in *registers*, or none."""
+        found = ranks(registers)
+        for key in keys:
+            rank, before = found[key][0] if key in found else 0, self._ranks.pop(key, 0)
+            if before:
+                del self._order[bisect_left(self._order, (before, key))]
+            if rank:
+                self._ranks[key] = rank
+                insort(self._order, (rank, key))
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._ranks
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    @property
+    def last(self) -> int:
+        """The rank of the last rule; 0 when there is none."""
+        return self._order[-1][0] if self._order else 0
+
+    def first(self, most: int = MOST_RULES) -> list[bytes]:
+        """The keys of the first *most* rules."""
+        return [key for _, key in self._order[:most]]
+
+
 # -- patterns -------------------------------------------------------------------------------------------
 
 
@@ -136,7 +178,7 @@ class Pattern(Struct, frozen=True):
         is_path = "/" in body
         names = body.removeprefix("/").split("/")
         if set(body) <= _WILD:
-            raise ValueError("a pattern names something: this one would match everything, or nothing")
+            raise ValueError(_TOO_WIDE)
         if body.startswith("#"):
             raise ValueError("what begins with # is a comment: write \\#")
         if len(names) > MOST_PARTS:
@@ -146,6 +188,8 @@ class Pattern(Struct, frozen=True):
         if "" in names:
             raise ValueError("there is no name between two slashes")
         parts = [None if name == _ANY_FOLDERS else re.compile(_translated(name), re.DOTALL) for name in names]
+        if all(part is None or part.fullmatch(_NO_NAME) for part in parts):
+            raise ValueError(_TOO_WIDE)
         return Pattern(includes, folders_only, tuple(parts), is_path)
 
     def matches(self, path: Sequence[str], *, is_directory: bool) -> bool:
@@ -175,6 +219,8 @@ class Pattern(Struct, frozen=True):
         # A pattern that ends with ** matches what is in the folder, not the folder itself.
         return at <= end and (bool(last) or at < len(path)) and _match_at(last, path, end)
 
+
+_parsed: Final = lru_cache(4 * MOST_RULES)(Pattern.parse)
 
 _Group = Sequence[re.Pattern[str]]
 
@@ -263,7 +309,7 @@ class Rules:
 
     def __init__(self, patterns: Iterable[str] = ()) -> None:
         self.patterns = tuple(patterns)[:MOST_RULES]
-        self._last_first = [Pattern.parse(one) for one in reversed(self.patterns)]
+        self._last_first = list(map(_parsed, reversed(self.patterns)))
 
     def __bool__(self) -> bool:
         return bool(self.patterns)

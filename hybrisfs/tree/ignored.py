@@ -23,11 +23,11 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from hybrisfs.kinds import IGNORE_RULE, KINDS, NODE, PLACE, Trait
-from hybrisfs.registers.ignore_rules import Rules, pattern_of, ranks
+from hybrisfs.registers.ignore_rules import Ranking, Rules, pattern_of
 from hybrisfs.registers.tree import attr_key, content_key, place_key
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.state import Transaction
@@ -59,7 +59,9 @@ class Ignored:
         self._changes = changes
         self._facets = facets
         self._files = files
-        self._rules = Rules()  # of the volume
+        self.ranking: Final = Ranking()
+        """The rules of the volume."""
+        self._rules = Rules()  # the first of them
         self._roots = set[int]()  # what is aside in a folder that is not; and some that are so no more
         self._undecided = set[int]()  # what is aside until the rules of its folders are known
         self._to_read = set[int]()  # folders that have got rules from other devices
@@ -76,11 +78,18 @@ class Ignored:
 
     # -- what changes the answer -----------------------------------------------------------------
 
-    def rules_changed(self, tx: Transaction) -> None:
-        """Read the rules again."""
-        rules = Rules(map(pattern_of, ranks(tx.registers.with_prefix(IGNORE_RULE.prefix))))
-        if rules.patterns != self._rules.patterns:
-            self._rules = rules
+    def rules_changed(self, tx: Transaction, keys: Iterable[bytes] | None = None) -> None:
+        """Read the rules again; *keys*: of those that may have changed."""
+        registers = tx.registers
+        found = (
+            registers.with_prefix(IGNORE_RULE.prefix)
+            if keys is None
+            else {key: registers.values(key) for key in keys}
+        )
+        self.ranking.note(found, found)
+        patterns = tuple(map(pattern_of, self.ranking.first()))
+        if patterns != self._rules.patterns:
+            self._rules = Rules(patterns)
             self._look_again()
 
     def moved(self, inode: Inode) -> None:

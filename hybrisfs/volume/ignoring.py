@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from hybrisfs.api.ignoring import Ignored, IgnoredPath, IgnoreRule, IgnoreRules
 from hybrisfs.api.request import extended
 from hybrisfs.errors import UsageError
-from hybrisfs.kinds import IGNORE_RULE
 from hybrisfs.merge.origins import LogOrigins
 from hybrisfs.parts import Ground
 from hybrisfs.registers.ignore_rules import (
+    HIGHEST_RANK,
     MOST_RULES,
+    Ranking,
     encode_rank,
     parse_pattern,
     pattern_of,
     ranks,
     rule_key,
 )
-from hybrisfs.registers.values import Value
 from hybrisfs.shown import quoted
 from hybrisfs.state.shown_nodes import shown_path
 from hybrisfs.state.state import Transaction
@@ -40,9 +40,10 @@ class Ignoring:
         """The rules, and how much they keep here."""
         origins = LogOrigins(tx)
         self._fs.flush(tx)
+        first = self._fs.ignored.ranking.first()
         rules = [
             IgnoreRule(pattern_of(key), _name_of(tx, origins.signer(value.stamp)))
-            for key, (_, value) in islice(self._ranks(tx).items(), MOST_RULES)
+            for key, (_, value) in ranks({key: tx.registers.values(key) for key in first}).items()
         ]
         return Ignored(rules, *self._fs.ignored.measure(tx))
 
@@ -60,11 +61,13 @@ class Ignoring:
         """Let rules with these patterns hold on all devices, behind the others."""
         added = dict.fromkeys(rule_key(_parsed(pattern)) for pattern in patterns)
 
-        def changes(known: Mapping[bytes, int]) -> Iterator[Write]:
-            if len(known.keys() | added.keys()) > MOST_RULES:
+        def changes(known: Ranking) -> Iterator[Write]:
+            if len(known) + sum(key not in known for key in added) > MOST_RULES:
                 raise UsageError(f"there would be more than {MOST_RULES} ignore rules")
-            last = max(known.values(), default=0)
-            return ((key, encode_rank(last + number)) for number, key in enumerate(added, 1))
+            last, ranked = known.last, list(added)
+            if last + len(added) > HIGHEST_RANK:  # no rule of ours gets so far: all are numbered again
+                last, ranked = 0, [*(key for key in known.first() if key not in added), *added]
+            return ((key, encode_rank(last + number)) for number, key in enumerate(ranked, 1))
 
         self._change(changes)
 
@@ -72,7 +75,7 @@ class Ignoring:
         """Let rules with these patterns hold no more."""
         gone = dict.fromkeys(rule_key(_parsed(pattern)) for pattern in patterns)
 
-        def changes(known: Mapping[bytes, int]) -> Iterator[Write]:
+        def changes(known: Ranking) -> Iterator[Write]:
             for key in gone:
                 if key not in known:
                     raise UsageError(
@@ -84,19 +87,16 @@ class Ignoring:
 
         self._change(changes)
 
-    def _change(self, changes: Callable[[Mapping[bytes, int]], Iterable[Write]]) -> None:
+    def _change(self, changes: Callable[[Ranking], Iterable[Write]]) -> None:
         sharing, fs = self._ground.sharing, self._fs
         sharing.require_writer()
         with fs.state.log_transaction() as tx:
-            writes = list(changes({key: rank for key, (rank, _) in self._ranks(tx).items()}))
+            writes = list(changes(fs.ignored.ranking))
             sharing.signer.sign(tx, writes, 0)
-            fs.ignored.rules_changed(tx)
+            fs.ignored.rules_changed(tx, [key for key, _ in writes])
         self._ground.committer.commit_now()  # the command reports that it is done
         self._ground.signals.chunks_made()
         self._ground.signals.changes_made()
-
-    def _ranks(self, tx: Transaction) -> Mapping[bytes, tuple[int, Value]]:
-        return ranks(tx.registers.with_prefix(IGNORE_RULE.prefix))
 
 
 def _name_of(tx: Transaction, device: bytes | None) -> str | None:

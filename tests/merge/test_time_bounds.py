@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from hybrisfs.members.members import Member
+from hybrisfs.registers.ignore_rules import encode_rank, rule_key
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Attr, Content, Place, Run, attr_key, content_key, place_key
 from hybrisfs.state.database import Database
@@ -196,6 +197,11 @@ def names_that_go(count: int) -> Iterator[Update]:
         yield [(place_key(node(0), number + 1), Place(ROOT_ID, b"%d" % number, removed=True).encode())]
 
 
+def ignore_rules(count: int) -> Iterator[Update]:
+    for number in range(count):
+        yield [(rule_key(f"*.{number}"), encode_rank(count - number))]
+
+
 SCENES: list[Callable[[int], Iterator[Update]]] = [
     files_of_one_name,
     equal_files_of_one_name,
@@ -217,6 +223,7 @@ SCENES: list[Callable[[int], Iterator[Update]]] = [
     names_of_one_file_that_are_one,
     names_that_go,
     moves_at_the_end_of_a_chain,
+    ignore_rules,
 ]
 IN_A_CIRCLE: list[Callable[[int], Iterator[Update]]] = [
     a_circle_that_is_touched,

@@ -13,7 +13,7 @@ import pytest
 from hybrisfs.admit.rebuild import rebuild_volume
 from hybrisfs.api.ignoring import IgnoredPath, IgnoreRule
 from hybrisfs.errors import UsageError
-from hybrisfs.registers.ignore_rules import MOST_RULES
+from hybrisfs.registers.ignore_rules import MOST_RULES, encode_rank, rule_key
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.tree.residency import State
 from hybrisfs.versions.tree import format_moment
@@ -67,6 +67,17 @@ def test_what_is_ignored_is_told_and_not_called_safe(device: Device) -> None:
     found = device.volume.ignoring.list(10)
     assert found.paths == [IgnoredPath("a.log", folder=False), IgnoredPath("build", folder=True)]
     assert device.fsck(clouds=True).problems == []
+
+
+def test_a_rule_with_the_highest_rank_keeps_nobody_from_adding_others(device: Device) -> None:
+    first, last = rule_key("*.o"), rule_key("*.tmp")
+    with device.volume.fs.state.log_transaction() as tx:
+        writes = [(last, encode_rank((1 << 32) - 1)), (first, encode_rank(7))]
+        device.volume.sharing.signer.sign(tx, writes, 0)
+        device.volume.fs.ignored.rules_changed(tx)
+    device.volume.ignoring.add(["*.log", "*.o"])
+    listed = [rule.pattern for rule in device.volume.status(look=False).ignored.rules]
+    assert listed == ["*.tmp", "*.log", "*.o"]
 
 
 def test_nothing_evicts_it(device: Device) -> None:
