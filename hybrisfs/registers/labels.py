@@ -91,8 +91,9 @@ def label_key(node: bytes, word: str) -> bytes:
 
 
 def word_of(key: bytes) -> str:
-    """The label that a register is of, whose key is one that `check_label` allows."""
-    return key[LABEL.size :].decode()
+    """The label that a register is of. What `check_label` does not allow may be there, too: an earlier
+    version, which knew no labels, kept it unread."""
+    return key[LABEL.size :].decode(errors="backslashreplace")
 
 
 def check_label(key: bytes, value: bytes) -> None:

@@ -265,3 +265,18 @@ def test_all_that_are_shown(fleet: Fleet) -> None:
         fleet[1].at(path).ino for path in ("file", "folder")
     )
     assert labels.labelled(fleet[1].rig.tx, "b") == []
+
+
+def test_a_label_that_is_no_text_harms_nobody(fleet: Fleet) -> None:
+    """An earlier version, which knew no labels, has kept it unread."""
+    device = fleet[0]
+    add(device, "file", "good")
+    device.sign()
+    key = LABEL.key(device.at("file").id, b"\xff")
+    device.rig.db.rows.execute(
+        "INSERT INTO register (key, clock, writer, value) SELECT ?, clock, writer, ? FROM register LIMIT 1",
+        (key, ADDED),
+    )
+    assert of(device, "file") == ["\\xff", "good"]
+    assert set(device.rig.fs.labels.counts(device.rig.tx)) == {"\\xff", "good"}
+    assert device.rig.fs.labels.asking_for_copies(device.rig.tx) == {}
