@@ -120,12 +120,12 @@ class EtcdClient(MetadataService):
 
     def groups(self, kind: bytes) -> Sequence[bytes]:
         """See `MetadataService.groups`."""
-        found = []
+        found: list[bytes] = []
         prefix = kind + b"/"
-        first: bytes = prefix
-        while keys := self.range(Range(first, after_prefix(prefix), 1, keys_only=True)).keys:
+        asked = Range(prefix, after_prefix(prefix), 1, keys_only=True)
+        while keys := self._in_order(asked, self.range(asked)).keys:
             found.append(keys[0].key[len(prefix) :].partition(b"/")[0])
-            first = after_prefix(prefix + found[-1] + b"/")
+            asked = replace(asked, first=after_prefix(prefix + found[-1] + b"/"))
         return found
 
     def reading(self, first: bytes, end: bytes, size: int) -> Reading:
@@ -143,17 +143,22 @@ class EtcdClient(MetadataService):
     def pages(self, asked: Range, page: Found | None = None) -> Iterator[Found]:
         """All of a range in portions of its limit, as of the moment of the first, *page* if that is there
         already. Raises ServiceError."""
-        first, revision = asked.first, asked.revision
         while True:
-            found = page or self.range(replace(asked, first=first, revision=revision))
+            found = self._in_order(asked, page or self.range(asked))
             page = None
-            keys = [first, *(one.key for one in found.keys)]
-            if any(one > other for one, other in pairwise(keys)) or (found.more and len(keys) < 2):
-                raise self._strange("keys out of order")
             yield found
             if not found.more:
                 return
-            first, revision = found.keys[-1].key + b"\0", revision or found.revision
+            after = found.keys[-1].key + b"\0"
+            asked = replace(asked, first=after, revision=asked.revision or found.revision)
+
+    def _in_order(self, asked: Range, found: Found) -> Found:
+        """What was found, if who asks for what comes after it gets to an end. Raises ServiceError."""
+        keys = [asked.first, *(one.key for one in found.keys)]
+        is_beyond = asked.end is not None and keys[-1] >= asked.end
+        if is_beyond or any(one > other for one, other in pairwise(keys)) or (found.more and len(keys) < 2):
+            raise self._strange("keys out of order")
+        return found
 
     def transact(
         self, compare: Sequence[Compare], then: Sequence[Put | Remove], otherwise: Sequence[bytes] = ()

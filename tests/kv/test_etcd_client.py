@@ -91,16 +91,30 @@ def test_servers_show_a_certificate(tmp_path: Path) -> None:
                 client.get(b"key")
 
 
-@pytest.mark.parametrize("keys", [[], [b"b"], [b"d", b"c"]])
-def test_a_list_without_end_is_refused(keys: list[bytes]) -> None:
-    class Hostile(EtcdClient):
-        def range(self, asked: Range) -> Found:
-            return Found([KeyValue(key, b"", 1) for key in keys], 1, more=True)
+class Hostile(EtcdClient):
+    """A client of something that always finds the same keys, and more."""
 
-    client = Hostile(ServiceUrl.parse("etcd://127.0.0.1:1"), NO_ACCESS, 1.0, SYSTEM)
+    def __init__(self, *keys: bytes) -> None:
+        super().__init__(ServiceUrl.parse("etcd://127.0.0.1:1"), NO_ACCESS, 1.0, SYSTEM)
+        self._keys = keys
+
+    def range(self, asked: Range) -> Found:
+        """However often one asks."""
+        return Found([KeyValue(key, b"", 1) for key in self._keys], 1, more=True)
+
+
+@pytest.mark.parametrize("keys", [[], [b"b"], [b"d", b"c"], [b"z"]])
+def test_a_list_without_end_is_refused(keys: list[bytes]) -> None:
     with pytest.raises(ServiceError, match="out of order"):
-        for _ in client.pages(Range(b"c", b"z", 2)):
+        for _ in Hostile(*keys).pages(Range(b"c", b"z", 2)):
             pass
+
+
+@pytest.mark.parametrize("key", [b"g/a/1", b"f/z/1", b"x"])
+def test_groups_without_end_are_refused(key: bytes) -> None:
+    """An etcd is what any member can name."""
+    with pytest.raises(ServiceError, match="out of order"):
+        Hostile(key).groups(b"g")
 
 
 class Curt(EtcdClient):
