@@ -31,6 +31,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -91,7 +92,7 @@ class ObjectServer:
         memory: int = 256 << 20,
     ) -> None:
         """*entered* is called with the address and port of a client that has the token of a space. Objects
-        that are on their way take at most *memory* bytes."""
+        that are on their way take at most *memory* bytes, those of one space half of it."""
         self._spaces = spaces
         self._rooms = rooms
         self._entered = entered
@@ -106,7 +107,7 @@ class ObjectServer:
         request = Request(scope, receive)
         try:
             space, name, deletes = self._admitted(request)
-            async with self._memory.of(_bytes_of(request)) as memory:
+            async with self._memory.of(space.name, _bytes_of(request)) as memory:
                 response = await self._answer(request, space, name, deletes, memory)
                 await response(scope, receive, send)
         except _RefusedError as refusal:
@@ -236,7 +237,7 @@ def _bytes_of(request: Request) -> int:
         if request.method in ("PUT", "POST") and "transfer-encoding" in request.headers:
             raise _RefusedError(411, "say how long it is")
         return 0
-    if not length.isascii() or not length.isdigit() or int(length[:19]) > MAX_OBJECT:
+    if not length.isascii() or not length.isdigit() or len(length) > 19 or int(length) > MAX_OBJECT:
         raise _RefusedError(413, f"an object has at most {MAX_OBJECT} bytes")
     return int(length)
 
@@ -260,40 +261,46 @@ async def _body(request: Request, most: int) -> bytes:
 
 
 class _Memory:
-    """Bytes that may be held at a time; who wants more waits. Used by one event loop."""
+    """Bytes that may be held at a time; who wants more waits. One space holds half of them at most: whoever
+    has its token may send and take as slowly as they like, and others go on. Used by one event loop."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._used = 0
+        self._used = Counter[str]()
         self._freed = asyncio.Condition()
 
     @asynccontextmanager
-    async def of(self, count: int) -> AsyncIterator[_Taken]:
+    async def of(self, space: str, count: int) -> AsyncIterator[_Taken]:
         """So many bytes, and what is taken of `_Taken.more`, until the context ends."""
-        taken = _Taken(self)
+        taken = _Taken(self, space)
         try:
             await taken.more(count)
             yield taken
         finally:
             async with self._freed:
-                self._used -= taken.count
+                self._used[space] -= taken.count
                 self._freed.notify_all()
 
-    async def take(self, count: int) -> None:
+    async def take(self, space: str, count: int) -> None:
         """Wait until there are so many bytes more."""
         async with self._freed:
-            await self._freed.wait_for(lambda: not self._used or self._used + count <= self._most)
-            self._used += count
+            await self._freed.wait_for(lambda: self._has(space, count))
+            self._used[space] += count
+
+    def _has(self, space: str, count: int) -> bool:
+        used, of_all = self._used[space], self._used.total()
+        return (not used or used + count <= self._most // 2) and (not of_all or of_all + count <= self._most)
 
 
 class _Taken:
     """What one request holds."""
 
-    def __init__(self, memory: _Memory) -> None:
+    def __init__(self, memory: _Memory, space: str) -> None:
         self._memory = memory
+        self._space = space
         self.count = 0
 
     async def more(self, count: int) -> None:
         """Hold so many bytes more, once there are."""
-        await self._memory.take(count)
+        await self._memory.take(self._space, count)
         self.count += count
