@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import math
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -45,6 +46,7 @@ log = logging.getLogger(__name__)
 
 _DAY: Final = 86400
 _LOOK_EVERY: Final = 6 * 3600.0  # seconds between two looks for what is over
+_LOOK_SECONDS: Final = 60.0  # of such a look at one cloud, which may make up parcels and be slow
 _MOST_NAMES: Final = 50_000  # of objects of parcels on one cloud
 _TRIES: Final = 3
 _DIGITS: Final = 8
@@ -90,7 +92,7 @@ class Parcels:
         self._read = read
         environment = clouds.ground.fs.environment
         self._time, self._monotonic = environment.time, environment.monotonic
-        self._random_bytes = environment.random_bytes
+        self._random_bytes, self._chance = environment.random_bytes, environment.chance()
         self._due = self._monotonic()
 
     @property
@@ -237,15 +239,16 @@ class Parcels:
         if self._monotonic() < self._due or self._ground.signals.transfers_paused:
             return
         self._due = self._monotonic() + _LOOK_EVERY
-        found, _ = self._look()
+        found, _ = self._look(_LOOK_SECONDS)
         for one in found:
             if one.record is not None and one.record.expires < self._time():
                 reason = self._delete(one.cloud, one.names)
                 if reason is not None:
                     log.info("volume %s: a parcel that is over stays: %s", self._ground.name, reason)
 
-    def _look(self) -> tuple[list[_Found], list[int]]:
-        """The parcels on the clouds, and the clouds that do not tell."""
+    def _look(self, seconds: float = math.inf) -> tuple[list[_Found], list[int]]:
+        """The parcels on the clouds, and the clouds that do not tell. Of each cloud as many as can be read in
+        so many *seconds*, any of them."""
         found, silent = [], []
         for number in self._upkeep.all_signing():
             names = self._upkeep.names(number, PREFIX, _MOST_NAMES)
@@ -257,7 +260,12 @@ class Parcels:
                 parcel = id_in(name)
                 if parcel is not None:
                     by_id[parcel].append(name)
-            found += [_Found(one, number, names, self._record(number, one)) for one, names in by_id.items()]
+            parcels, until = list(by_id), self._monotonic() + seconds
+            self._chance.shuffle(parcels)
+            for one in parcels:
+                if self._monotonic() >= until:
+                    break
+                found.append(_Found(one, number, by_id[one], self._record(number, one)))
         return found, silent
 
     def _record(self, cloud: int, parcel: bytes) -> Record | None:

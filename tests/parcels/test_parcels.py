@@ -10,14 +10,19 @@ from base64 import b64decode, urlsafe_b64decode
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePath
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from backends.s3 import S3Store
 from hybrisfs.api.parcels import Parcel
+from hybrisfs.dispersal.cloud import Answer
+from hybrisfs.environment import Environment
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.parcels.format import PIECE
+from hybrisfs.parcels.format import ID_SIZE, PIECE, record_name
+from hybrisfs.parcels.parcels import Contents, Parcels
 from tests.backends import servers
 from tests.backends.servers import FixedCredentials, Server
 from tests.system.deadline import until
@@ -226,3 +231,23 @@ def test_folders_that_play_clouds_make_no_links(tmp_path: Path) -> None:
         )
     assert device.volume.parcels.all().parcels == []
     device.close()
+
+
+def test_a_cloud_that_makes_up_parcels_is_not_looked_at_for_long() -> None:
+    """It answers late, too. Other work waits until the look is over, and so does the next cloud."""
+    now, asked = [0.0], [0, 0]
+    environment = Environment(monotonic=lambda: now[0])
+
+    def read(cloud: int, name: str, limit: int) -> Answer[bytes]:
+        asked[cloud] += 1
+        now[0] += 1.0
+        return Answer(None, None)
+
+    names = [record_name(number.to_bytes(ID_SIZE)) for number in range(10_000)]
+    upkeep = SimpleNamespace(all_signing=lambda: [0, 1], names=lambda *_: names, read=read)
+    ground = SimpleNamespace(
+        fs=SimpleNamespace(environment=environment), signals=SimpleNamespace(transfers_paused=False)
+    )
+    clouds: Any = SimpleNamespace(ground=ground, engine=SimpleNamespace(upkeep=upkeep))
+    Parcels(clouds, lambda path, size: Contents(0, iter(()))).look_after()
+    assert all(0 < count < 200 for count in asked)
