@@ -25,6 +25,7 @@ __all__ = [
     "ShownValue",
     "conflicts",
     "conflicts_beside",
+    "contested_names",
     "count_below",
     "count_conflicts",
     "count_names",
@@ -305,6 +306,16 @@ def conflicts(db: Reader) -> list[ConflictName]:
         "SELECT parent, name, wanted, ino FROM place WHERE wanted IS NOT NULL ORDER BY parent, name"
     )
     return [ConflictName(*row) for row in rows.fetchall()]
+
+
+def contested_names(db: Reader, after: tuple[int, bytes], most: int) -> list[tuple[int, bytes]]:
+    """Folders and names that others beside them want, so many that come *after* one, by both."""
+    rows = db.execute(
+        "SELECT DISTINCT parent, wanted FROM place WHERE wanted IS NOT NULL AND (parent, wanted) > (?, ?) "
+        "ORDER BY parent, wanted LIMIT ?",
+        (*after, most),
+    )
+    return rows.fetchall()
 
 
 def conflicts_beside(db: Reader, folder: int, name: bytes) -> list[ConflictName]:

@@ -8,7 +8,7 @@ there. All versions are signed before, so that each of them stays as an earlier 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from hybrisfs.api.decisions import LARGEST_COMPARED
@@ -23,7 +23,7 @@ from hybrisfs.registers.values import Value
 from hybrisfs.shown import shown
 from hybrisfs.state.database import Snapshot
 from hybrisfs.state.journal import JournalFullError
-from hybrisfs.state.shown_nodes import conflicts
+from hybrisfs.state.shown_nodes import contested_names
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
@@ -37,6 +37,8 @@ from sync.codec import Writer, digest
 __all__ = ["Compared", "Merging", "Waiting"]
 
 _MOST: Final = 8  # versions
+_AT_ONCE: Final = 50  # names with conflicts that are looked at with the lock held
+_GIVE_WAY_SECONDS: Final = 0.0003
 _SIGNED_WITHIN: Final = 60.0
 _CONTEXT: Final = "hybrisfs.volume 2026-11 versions compared"
 _NO_BASE: Final = "the version that they come from is not known"
@@ -229,21 +231,29 @@ class Merging:
 
     # -- unasked ---------------------------------------------------------------------------------
 
-    def waiting(self) -> list[Waiting]:
+    def waiting(self) -> Iterator[Waiting]:
         """Versions that may be merged unasked: all are files, signed, and no label of theirs or above them
-        forbids it (`merge=off`)."""
-        found = []
-        with self._fs.state.transaction() as tx:
-            places = dict.fromkeys((one.parent, one.wanted) for one in conflicts(tx))
-            for parent, wanted in places:
-                try:
-                    group = self._group(tx, self._conflicts.path(tx, parent, wanted))
-                except HybrisError:
-                    continue
-                if all(self._fs.labels.may_merge(tx, one.inode) for one in group.versions):
-                    path, largest = group.versions[0].path, max(map(_size, group.versions))
-                    found.append(Waiting(path, group.mark, group.is_in_use, largest))
-        return found
+        forbids it (`merge=off`). Programs get the lock in between: there may be many conflicts."""
+        after = 0, b""
+        while True:
+            with self._fs.state.transaction() as tx:
+                places = contested_names(tx, after, _AT_ONCE)
+                found = [one for place in places if (one := self._waiting_at(tx, *place)) is not None]
+            yield from found
+            if len(places) < _AT_ONCE:
+                return
+            after = places[-1]
+            self._fs.environment.sleep(_GIVE_WAY_SECONDS)
+
+    def _waiting_at(self, tx: Transaction, parent: int, wanted: bytes) -> Waiting | None:
+        try:
+            group = self._group(tx, self._conflicts.path(tx, parent, wanted))
+        except HybrisError:
+            return None
+        if not all(self._fs.labels.may_merge(tx, one.inode) for one in group.versions):
+            return None
+        path, largest = group.versions[0].path, max(map(_size, group.versions))
+        return Waiting(path, group.mark, group.is_in_use, largest)
 
     def merge_unasked(self, waiting: Waiting) -> bool:
         """Merge these versions; False when that is for a person, or other versions are there by now.

@@ -38,6 +38,7 @@ LARGEST_UNASKED: Final = 1 << 20
 """Bytes of a version that is merged unasked."""
 _CONTEXT: Final = "hybrisfs.volume 2026-11 turns of devices"
 _MOST_TOLD: Final = 100
+_PAUSES: Final = 9  # times as long as a look took: a member may make many conflicts
 
 
 class UnaskedLimits(Struct, frozen=True):
@@ -85,7 +86,8 @@ class Unasked:
 
     def step(self) -> Pause:
         """Merge what has been at rest for long enough and is this device's turn."""
-        found = [] if self._fs.read_only else self._merging.waiting()
+        began = self._monotonic()
+        found = [] if self._fs.read_only else list(self._merging.waiting())
         now, rests = self._monotonic(), self._rests
         self._rests = {(one.path, one.mark): rests.get((one.path, one.mark), _Rest(now)) for one in found}
         for one in found:
@@ -94,7 +96,8 @@ class Unasked:
                 rest.since = now
             elif not rest.done and one.largest <= LARGEST_UNASKED and now >= self._due(one, rest):
                 self._try(one, rest)
-        return Pause(self.limits.look)
+        least = _PAUSES * (now - began)
+        return Pause(max(self.limits.look, least), least)
 
     def _due(self, one: Waiting, rest: _Rest) -> float:
         with self._fs.state.transaction() as tx:

@@ -366,6 +366,21 @@ def test_many_versions(fleet: Fleet) -> None:
         merging(fleet[0]).compare(PATH)
 
 
+def test_of_thousands_a_few_are_looked_at_while_programs_wait(fleet: Fleet) -> None:
+    """A member can make as many as it likes. All that are gone by then are looked at no more."""
+    names = [f"{number}.txt" for number in range(120)]
+    for number, device in enumerate(fleet.devices):
+        for name in names:
+            device.write(name, b"%d" % number)
+        device.sign()
+    fleet.meet()
+    found = iter(merging(fleet[0]).waiting())
+    assert next(found).path == names[0]
+    for name in names:
+        fleet[0].remove(name)
+    assert 0 < len(list(found)) < 100
+
+
 def test_a_folder_and_a_file(fleet: Fleet) -> None:
     fleet[0].mkdir(PATH)
     fleet[1].write(PATH, b"file")

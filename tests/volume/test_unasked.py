@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from typing import Final
+from types import SimpleNamespace
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
@@ -104,6 +105,16 @@ def test_one_device_merges_what_has_rested_and_the_versions_stay(group: Group) -
     assert group.after(3600.0) == [[], []]
     for device in group.fleet.devices:
         assert {ADAS, BOBS, BEFORE, BOTH} <= set(earlier(device))
+
+
+def test_a_look_that_takes_long_is_not_repeated_soon(group: Group) -> None:
+    def waiting() -> Iterator[object]:
+        group.around.passed += 20.0
+        yield from ()
+
+    merging: Any = SimpleNamespace(waiting=waiting)
+    stage = Unasked(group.fleet[0].rig.fs, merging)
+    assert 60.0 < stage.step().least < 600.0
 
 
 def test_the_other_device_merges_when_the_first_does_not(group: Group) -> None:
