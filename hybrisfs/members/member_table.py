@@ -100,8 +100,8 @@ class MemberTable:
         ]
 
     def _load(self) -> dict[bytes, _Known]:
-        """All known devices, by name; cached until the database changes."""
-        as_of = self._db.total_changes(), None if self._hearing is None else self._hearing.said_of_roles
+        """All known devices, by name; cached until something changes that tells who is a member."""
+        as_of = self._db.membership, None if self._hearing is None else self._hearing.said_of_roles
         if as_of == self._as_of and self._words is not None:
             return self._known
         rows = member_rows(self._db)

@@ -277,11 +277,12 @@ class Arrivals:
             tx.members.words_changed()
             for key in (key for key in keys if key[0] == SIGNED_KIT):
                 self._learn_reserve(tx, key)
-            for key in (key for key in keys if key[0] == MEMBER):
-                before = tx.members.name_of(key[ID])
+            named = [key for key in keys if key[0] == MEMBER]
+            before = [tx.members.name_of(key[ID]) for key in named]
+            for key in named:
                 tx.members.learn(key, tx.registers.values(key), LogOrigins(tx).signer)
-                if tx.members.name_of(key[ID]) != before:
-                    self._renamed.update(tx.places.contested())
+            if [tx.members.name_of(key[ID]) for key in named] != before:
+                self._renamed.update(tx.places.contested())
             if not kinds.isdisjoint(_KIN):
                 tx.registers.roles.kin_changed()
             tx.updates.set_members(tx.members.writers())

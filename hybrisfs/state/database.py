@@ -68,6 +68,9 @@ class RowWriter:
         self.executemany = connection.executemany
         self.unrecorded_places: list[tuple[Any, ...]] = []
         """Rows of `place` that have come since the last record or commit, unless they are many."""
+        self.membership = 0
+        """Rises with each change of what tells who is a member: rows of `member`, `said` and `log_branch`,
+        and registers of kinds with `Trait.MEMBERS`."""
 
     def note_place(self, row: tuple[Any, ...]) -> None:
         """This row has come into the table `place`, which was one change."""

@@ -126,12 +126,14 @@ def is_let_in_limited(db: Reader) -> bool:
 
 def rename_members(db: RowWriter, names: Iterable[tuple[bytes, str]]) -> None:
     """Let these devices be called so."""
+    db.membership += 1
     db.executemany("UPDATE member SET name = ? WHERE device = ?", [(name, device) for device, name in names])
 
 
 def put_members(db: RowWriter, rows: Iterable[MemberRow]) -> None:
     """Add devices, or change what is known of them: a removed one stays removed, and what is known to be a
     device, or in reserve, stays that."""
+    db.membership += 1
     db.executemany(
         "INSERT INTO member (device, public, name, state, inviter, clock) VALUES (?, ?, ?, ?, ?, ?) "
         "ON CONFLICT (device) DO UPDATE SET name = excluded.name, state = CASE "

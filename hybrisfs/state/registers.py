@@ -13,7 +13,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from hybrisfs.kinds import ADMISSION, ATTRIBUTES, CONTENT, KINDS, MEMBER, NODE, PLACE, Kind, Trait, sql_node
+from hybrisfs.kinds import (
+    ADMISSION,
+    ATTRIBUTES,
+    CONTENT,
+    KINDS,
+    MEMBER,
+    NODE,
+    PLACE,
+    Kind,
+    Trait,
+    having,
+    sql_node,
+)
 from hybrisfs.registers.tree import place_key, removed_place, slot_of
 from hybrisfs.registers.values import Stamp, Value
 from hybrisfs.state.bulk import insert_many, select_many, select_with
@@ -49,6 +61,7 @@ __all__ = [
     "values_on_branch",
 ]
 
+_OF_MEMBERS: Final = having(Trait.MEMBERS)
 PLACES: Final = PLACE.sql_rows()  # as the index `register_place` has it
 _COLUMNS: Final = "clock, writer, value"
 _NODES: Final = (
@@ -249,11 +262,18 @@ class RegisterTable:
 
     def _take_out(self, rows: Sequence[tuple[bytes, int, int]]) -> None:
         """Remove the values with these keys, clocks and writers."""
+        self._note_membership(rows)
         self._db.executemany("DELETE FROM register WHERE key = ? AND clock = ? AND writer = ?", rows)
 
     def _put_in(self, rows: Sequence[tuple[bytes, int, int, bytes | None]]) -> None:
         """Store values: keys, clocks, writers, and what was written."""
+        self._note_membership(rows)
         insert_many(self._db, "INSERT OR REPLACE INTO register (key, clock, writer, value) VALUES {}", rows)
+
+    def _note_membership(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Registers with these keys, which are first in the rows, change."""
+        if isinstance(self._db, RowWriter) and not _OF_MEMBERS.isdisjoint({key[0] for key, *_ in rows}):
+            self._db.membership += 1
 
     def _rename(self, old: int, above: int, new: int) -> list[tuple[bytes, int]]:
         """Let the values of branch number *old* with a clock above *above* be those of branch number *new*:
@@ -261,6 +281,7 @@ class RegisterTable:
         rows: list[tuple[bytes, int]] = self._db.execute(
             "SELECT key, clock FROM register WHERE writer = ? AND clock > ?", (old, above)
         ).fetchall()
+        self._note_membership(rows)
         self._db.execute("UPDATE register SET writer = ? WHERE writer = ? AND clock > ?", (new, old, above))
         return rows
 
@@ -359,6 +380,7 @@ class Said(NamedTuple):
 
 def note_said(db: RowWriter, said: Said, *, begins: bool) -> None:
     """Note a value. *begins*: see above."""
+    db.membership += said.key[0] in _OF_MEMBERS
     db.execute(
         "INSERT OR REPLACE INTO said (key, branch, clock, value, begins) VALUES (?, ?, ?, ?, ?)",
         (*said, begins),
@@ -373,6 +395,7 @@ def forget_older(db: RowWriter, key: bytes, branch: bytes, kept: int) -> None:
     ).fetchall()
     if len(oldest) < 2:
         return
+    db.membership += key[0] in _OF_MEMBERS
     first = (key, branch, oldest[0][0])
     db.execute("DELETE FROM said WHERE key = ? AND branch = ? AND clock < ?", first)
     db.execute("UPDATE said SET begins = 1 WHERE key = ? AND branch = ? AND clock = ?", first)
@@ -380,6 +403,7 @@ def forget_older(db: RowWriter, key: bytes, branch: bytes, kept: int) -> None:
 
 def rename_said(db: RowWriter, rename: Rename) -> None:
     """A branch of the log has another name now, above a clock."""
+    db.membership += 1
     db.execute(
         "UPDATE said SET branch = ? WHERE branch = ? AND clock > ?", (rename.new, rename.old, rename.above)
     )

@@ -133,6 +133,7 @@ class UpdateLog:
         self._moments = Moments(rows.read, environment)
         self._through: bytes | None = None  # the hash of the update that a segment in the making ends with
         self._bounds: dict[bytes, Sequence[Bound]] = {}
+        self._has_signed = False
         self.state = self._load()
 
     def _load(self) -> LogState:
@@ -186,6 +187,9 @@ class UpdateLog:
     def sign(self, writes: Sequence[Write], time_ns: int, chunk_high: int) -> SignedUpdate:
         """Sign *writes* as one transaction and store it. It names no chunk above *chunk_high*."""
         with self._all_or_nothing():
+            if not self._has_signed:  # the first that is signed here tells whose the log is
+                self._has_signed = True
+                self._db.membership += 1
             accepted = self.state.next_update(writes, time_ns, self._key)
             self._store(accepted, chunk_high)
             return accepted.update
@@ -309,6 +313,7 @@ class UpdateLog:
             raise
         finally:
             self._db.execute("RELEASE adoption")
+            self._db.membership += 1
 
     def adopt(self, entry: IndexEntry, prev: bytes, causes: Sequence[bytes]) -> Placed:
         """Take in an update that a checkpoint names and that is not here, which follows and depends on those
@@ -336,6 +341,7 @@ class UpdateLog:
     def _store_branches(self, renames: Iterable[Rename]) -> None:
         for rename in renames:
             self._rename(rename)
+        self._db.membership += 1
         self._db.execute("DELETE FROM log_branch")
         self._db.executemany(
             "INSERT INTO log_branch (id, device, parent, above) VALUES (?, ?, ?, ?)",

@@ -379,6 +379,7 @@ def test_who_agrees_alone_waits_for_nobody_s_turn(volume: Volume) -> None:
     first, second = volume.fleet.devices
     with first.rig.fs.state.transaction():
         first.rig.db.rows.execute("UPDATE member SET state = 0 WHERE device = ?", (second.key.device_id,))
+        first.rig.db.rows.membership += 1
     volume.start_again(0)
     volume.look(0)
     assert volume.couriers[0].checkpointer.newest(volume.couriers[0].rig.tx) is not None

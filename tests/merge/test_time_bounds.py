@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from hybrisfs.members.members import Member
+from hybrisfs.members.members import Member, member_key
+from hybrisfs.members.removal import Stance, encode_vote, vote_key
 from hybrisfs.registers.ignore_rules import encode_rank, rule_key
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import Attr, Content, Place, Run, attr_key, content_key, place_key
@@ -353,3 +354,48 @@ def test_own_changes_do_not_look_at_what_others_made_of_the_folder(
     with limits(8, 8, 8):
         few, many = cost_of_own(FEW), cost_of_own(2 * FEW)
     assert all(after < SLACK * before for before, after in zip(few, many, strict=True))
+
+
+def machines(count: int) -> Iterator[Update]:
+    """The liar lets them in, and wants them out again."""
+    for number in range(count):
+        machine = Member(DeviceKey.from_seed(number.to_bytes(32)).public, f"puppet {number}")
+        vote = vote_key(machine.device, LIAR.device_id), encode_vote(Stance.REMOVE)
+        yield [(member_key(machine.device), machine.encode()), vote]
+
+
+def test_who_is_a_member_is_not_looked_at_again_when_other_things_change() -> None:
+    """Thousands of machines that a member says it has let in make nothing slow but what is about them."""
+
+    def cost_of_name(count: int) -> tuple[int, int]:
+        fleet = Fleet(1, [Member(LIAR.public, "mallory")], volume=OLDER_VOLUME)
+        fleet[0].receive(signed(at_once(machines(count))))
+        tx, rig = fleet[0].rig.tx, fleet[0].rig
+
+        def look() -> None:
+            fleet[0].write("mine", b"x")
+            fleet[0].sign()
+            assert tx.members.shown_name(LIAR.device_id) == "mallory"
+            assert not tx.members.devices().known(bytes(16))
+
+        look()
+        found = work_of(rig.db, look)
+        fleet.discard()
+        return found
+
+    few, many = cost_of_name(FEW), cost_of_name(2 * FEW)
+    assert all(after < SLACK * before for before, after in zip(few, many, strict=True))
+
+
+def test_machines_that_come_together_look_at_copies_called_after_machines_once() -> None:
+    def cost_of_names(count: int) -> tuple[int, int]:
+        fleet = Fleet(1, [Member(LIAR.public, "mallory")], volume=OLDER_VOLUME)
+        conflicts, names = at_once(conflicts_in_one_folder(count)), at_once(machines(count))
+        first, second = signed([conflicts[0], names[0]])
+        fleet[0].receive([first])
+        found = work_of(fleet[0].rig.db, lambda: fleet[0].receive([second]))
+        fleet.discard()
+        return found
+
+    few, many = cost_of_names(FEW_AT_ONCE), cost_of_names(2 * FEW_AT_ONCE)
+    assert all(after < 2 * SLACK * before for before, after in zip(few, many, strict=True))
