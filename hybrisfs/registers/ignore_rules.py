@@ -14,8 +14,7 @@ adds it. Rules stand in the order of their ranks, then of their patterns. `MOST_
 A pattern is one of gitignore(5), about the path from the root of the volume. Not all that git takes is one,
 so that nobody can make the others' devices calculate for long, or keep everything by one word: no control
 characters, no blank at the ends, no classes like ``[:alpha:]``, `MOST_PARTS` names with slashes between them
-and `MOST_STARS` stars at most, and something besides slashes and wildcards, and classes that nearly every
-character is in. Upper case and lower case differ.
+and `MOST_STARS` stars at most, and something besides slashes and wildcards. Upper case and lower case differ.
 
 Of the rules that match a path the last one counts: it ignores it, or, with ``!`` in front, does not. What is
 in an ignored folder is ignored, whatever the rules say of it.
@@ -57,11 +56,9 @@ HIGHEST_RANK: Final = (1 << 32) - 1
 MOST_PARTS: Final = 8
 MOST_STARS: Final = 16
 _VERSION: Final = 1
-_TOO_WIDE: Final = "a pattern names something: this one would match everything, or nothing"
 _UNFIT: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]|^ | $")
 _WILD: Final = frozenset("*?/")
 _ANY_FOLDERS: Final = "**"
-_NO_NAME: Final = "\U0010ffff" * 8  # that nothing has
 
 
 # -- registers ------------------------------------------------------------------------------------------
@@ -178,7 +175,7 @@ class Pattern(Struct, frozen=True):
         is_path = "/" in body
         names = body.removeprefix("/").split("/")
         if set(body) <= _WILD:
-            raise ValueError(_TOO_WIDE)
+            raise ValueError("a pattern names something: this one would match everything, or nothing")
         if body.startswith("#"):
             raise ValueError("what begins with # is a comment: write \\#")
         if len(names) > MOST_PARTS:
@@ -188,8 +185,6 @@ class Pattern(Struct, frozen=True):
         if "" in names:
             raise ValueError("there is no name between two slashes")
         parts = [None if name == _ANY_FOLDERS else re.compile(_translated(name), re.DOTALL) for name in names]
-        if all(part is None or part.fullmatch(_NO_NAME) for part in parts):
-            raise ValueError(_TOO_WIDE)
         return Pattern(includes, folders_only, tuple(parts), is_path)
 
     def matches(self, path: Sequence[str], *, is_directory: bool) -> bool:
