@@ -1,10 +1,13 @@
 """Following the other devices of a volume through its clouds (Depot 4.1, 5.3), sans-IO.
 
-In rounds the head of every member is asked of f+1 clouds, in turns, so that one of them is
-correct: of all clouds in the first round, when something is missing, and while clouds disagree or the
-device has been silent for too long. What heads announce is fetched by `sync.chase`, what they tell of
-devices and clouds is kept in `sync.beacons`. A head may also lead to segments of another device that were
-put there for it, our own device included.
+In rounds heads are asked of f+1 clouds, in turns, so that one of them is correct: of all clouds in the
+first round, when something is missing, and while clouds disagree or the device has been silent for too long.
+With up to five members each head is in every round; with more, heads take turns, so that the requests of a
+device do not grow with the number of the others (`Follow._chosen`).
+
+What heads announce is fetched by `sync.chase`, what they tell of devices and clouds is kept in
+`sync.beacons`. A head may also lead to segments of another device that were put there for it, our own device
+included.
 
 The head of our own device is looked at too, now and then: after our state was restored from a backup, or
 copied to a second machine, it names updates of ours that we do not have (`sync.beacons`). Where it has not
@@ -42,6 +45,7 @@ from sync.head import Head, decode_head, head_name
 from sync.identity import Members
 from sync.seal import SealKeys
 from sync.trail import Holds, Piece, newest_segment, relayed_segments, tips_of
+from sync.vector import VersionVector
 
 __all__ = [
     "ANNOUNCE_SECONDS",
@@ -95,10 +99,12 @@ class Pace:
         quiet = 0.0 if self._hurried else max(0.0, self._last - self._active)
         return self._last + poll_pause(quiet, self._shortest, self.longest)
 
-    def began(self, now: float) -> None:
-        """A round begins."""
+    def began(self, now: float) -> float:
+        """A round begins. Returns how many seconds after the one before."""
+        since = 0.0 if self._last is None else now - self._last
         self._last = now
         self._hurried = False
+        return since
 
     def active(self, at: float) -> None:
         """A device wrote something at that time."""
@@ -120,6 +126,7 @@ volume may ask for a shorter pause (`Follow.announce_every`)."""
 STALE_SECONDS: Final = 2 * ANNOUNCE_SECONDS + PROPAGATION_SECONDS
 """A device whose last head is older than that is suspected to have written something that is withheld."""
 _GRANT_PAUSE: Final = 60.0
+_HEADS: Final = 4
 
 
 class FetchHead(Struct, frozen=True):
@@ -148,6 +155,9 @@ class FollowLimits(Struct, frozen=True):
     """A device that is silent for longer is suspect."""
     shortest_pause: float = SHORTEST_PAUSE
     """Between two rounds."""
+    heads: int = _HEADS
+    """How many heads come into a round at the shortest pause because they have waited longest; as many more
+    do that are likely to be new."""
     first_retry: float = FIRST_RETRY
     """Until a segment that could not be had is tried again for the first time."""
     kept_bytes: int = KEPT_BYTES
@@ -163,7 +173,10 @@ class _Follower(Struct):
     beacons: Beacons
     sealed: bytes | None = None  # the newest head as it arrived
     others: deque[int] = field(default_factory=deque)  # clouds to ask when one fails in this round
-    due: float = 0.0
+    looks: int = 0  # how often its head was asked for
+    asked: float = float("-inf")  # when it was asked for last
+    told: float = float("-inf")  # when its head told news
+    lacked: bool = False  # whether its updates are causes of some that have come
     granted_at: float = 0.0  # when its grant is to be asked for again
 
 
@@ -199,7 +212,6 @@ class Follow:
         self._chase = Chase(known, limits.kept_bytes, limits.first_retry)
         self._own_heads = OwnHeads(known)
         self._pace = Pace(now, limits.shortest_pause)
-        self._round = 0
         self._everybody = True
         self._reports: dict[tuple[bytes, int | None, str], Report] = {}
 
@@ -266,6 +278,18 @@ class Follow:
         self._everybody = True
         self._pace.hurry()
 
+    def lacking(self, device: bytes, vector: VersionVector) -> None:
+        """Causes of updates of `device` are not in our log, which holds `vector`. Ask all clouds for the
+        heads of those that wrote them, by the head of `device`; for all heads when it does not tell."""
+        head = self.newest(device)
+        told = VersionVector() if head is None else head.vector
+        authors = [one for one in self._followers if one != device and told[one] > vector[one]]
+        if not authors:
+            self.hurry()
+        for author in authors:
+            self._followers[author].lacked = True
+        self._pace.hurry()
+
     def heard(self, device: bytes, time_ns: int) -> None:
         """The device was alive at that time, and said by a direct way that we have all that it wrote."""
         follower = self._followers.get(device)
@@ -288,23 +312,48 @@ class Follow:
         return self._pace.due if segments is None else min(self._pace.due, segments)
 
     def _begin_round(self, now: float, time_ns: int) -> list[Action]:
-        self._pace.began(now)
+        since = self._pace.began(now)
         everybody, self._everybody = self._everybody, False
-        self._round += 1
+        chosen = self._followers if everybody else self._chosen(now, since)
         actions: list[Action] = []
         for device, follower in self._followers.items():
-            turn = self._round % len(self._clouds) if self._clouds else 0
-            order = self._clouds[turn:] + self._clouds[:turn]
-            if device == self._own and not everybody and now < follower.due:
-                actions += [self._ask(device, follower, cloud) for cloud in order if self._is_unread(cloud)]
+            if device not in chosen:
+                unread = [cloud for cloud in self._clouds if device == self._own and self._is_unread(cloud)]
+                actions += [self._ask(device, follower, cloud) for cloud in unread]
                 continue
-            follower.due = now + LONGEST_PAUSE
+            turn = follower.looks % len(self._clouds) if self._clouds else 0
+            order = self._clouds[turn:] + self._clouds[:turn]
             beacons = follower.beacons
             suspect = device != self._own and beacons.staleness(device, self._stale, now, time_ns).suspect
-            count = len(order) if everybody or suspect or beacons.disputed else self._quorum
+            everywhere = everybody or suspect or follower.lacked or beacons.disputed
+            count = len(order) if everywhere else self._quorum
+            follower.looks, follower.asked, follower.lacked = follower.looks + 1, now, False
             follower.others = deque(order[count:])
             actions += [self._ask(device, follower, cloud) for cloud in order[:count]]
         return actions
+
+    def _chosen(self, now: float, since: float) -> set[bytes]:
+        """The devices whose heads come into the round at `now`, `since` seconds after the one before.
+
+        Those that have waited longest come first, so many that none waits much longer than the longest pause.
+        As many as in their usual share follow of those that are likely to be new: updates depend on them that
+        have come, or the time since they last told news says so, as it does for rounds."""
+        followers, shortest = self._followers, self._limits.shortest_pause
+        others = [one for one in followers if one != self._own]
+        others.sort(key=lambda one: followers[one].asked)
+        share = int(self._limits.heads * max(1.0, since / shortest))
+        waiting = max(share, int(2 * len(others) * since / self._pace.longest) + 1)
+        likely = [one for one in others[waiting:] if self._is_likely(followers[one], now)]
+        likely.sort(key=lambda one: (followers[one].lacked, followers[one].told), reverse=True)
+        chosen = {*others[:waiting], *likely[:share]}
+        own = followers.get(self._own)
+        if own is not None and (own.lacked or now >= own.asked + LONGEST_PAUSE):
+            chosen.add(self._own)
+        return chosen
+
+    def _is_likely(self, follower: _Follower, now: float) -> bool:
+        quiet = poll_pause(now - follower.told, self._limits.shortest_pause, self._pace.longest)
+        return follower.lacked or now >= follower.asked + quiet
 
     def _is_unread(self, cloud: int) -> bool:
         """Whether our own head on the cloud must not be overwritten yet."""
@@ -331,6 +380,7 @@ class Follow:
             return self._unreadable(device, cloud, Fault.UNREADABLE, f"is wrong: {error}")
         if follower.beacons.arrived(head, time_ns) and self._tells_news(head):
             self._pace.active(now)
+            follower.told = now
         if follower.beacons.newest is head:
             follower.sealed = bytes(data)
         if device == self._own:

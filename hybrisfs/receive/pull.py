@@ -410,7 +410,7 @@ class _Pull:
             log.warning("updates of machine %s were not received: %s", action.device.hex(), error)
             return
         if not complete:
-            self._follow.hurry()
+            self._follow.lacking(action.device, self._puller._log.vector())
 
     def _report(self, report: Report) -> None:
         log.warning("%s", _sentence(report))

@@ -14,6 +14,8 @@ from hybrisfs.checkpoint.limits import CheckpointLimits
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.gc.limits import GcLimits
 from hybrisfs.merge.refresh import RefreshLimits
+from hybrisfs.receive.pull import PullLimits
+from sync.follow import FollowLimits
 from tests.tree.rig import SMALL_BLOCKS, small_chunks
 
 __all__ = ["SMALL", "SMALL_CHECKPOINTS", "Clocks", "environments"]
@@ -27,7 +29,15 @@ SMALL_CHECKPOINTS: Final = CheckpointLimits(
     slice_bytes=300,
 )
 """A checkpoint whenever all stand at one vector, of small slices, for whoever lacks anything."""
-_OTHERS: Final = (SMALL_CHECKPOINTS, GcLimits(least_dead=1), RefreshLimits(many_names=2), SMALL_BLOCKS)
+_FEW_HEADS: Final = PullLimits(FollowLimits(shortest_pause=8.0, heads=1))
+"""With three devices one looks at the head of each other in turn, as with six of the usual ones."""
+_OTHERS: Final = (
+    SMALL_CHECKPOINTS,
+    GcLimits(least_dead=1),
+    RefreshLimits(many_names=2),
+    SMALL_BLOCKS,
+    _FEW_HEADS,
+)
 SMALL: Final = Limits(*_OTHERS, small_chunks(256))
 """Limits that are met with little data and in little time."""
 _DEFERRING: Final = Limits(*_OTHERS, replace(small_chunks(256), deferred=8))

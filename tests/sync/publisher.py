@@ -152,8 +152,9 @@ class Watcher(Device):
         remembered: Mapping[bytes, Sighting] | None = None,
         now: float = 0.0,
         limits: FollowLimits | None = None,
+        members: Members = MEMBERS,
     ) -> None:
-        super().__init__(key, MEMBERS)
+        super().__init__(key, members)
         self.receive_all(order)
         self.shelves = shelves
         self.f = f
@@ -162,7 +163,7 @@ class Watcher(Device):
         limits = limits or FollowLimits()
         self.follow = Follow(VOLUME, BOX_KEY, key.device_id, clouds, f, self.holds, now, limits=limits)
         self.follow.remember(remembered or {})
-        self.follow.set_members(MEMBERS, self.now)
+        self.follow.set_members(members, self.now)
         self.last: dict[tuple[bytes, int], bytes] = {}
         self.waiting: list[SignedUpdate] = []
         self.done: list[Action] = []
@@ -233,7 +234,7 @@ class Watcher(Device):
                 self.follow.names_arrived(device, [*made_up, *sorted(names)])
             case Deliver():
                 if not self._take_in([decode_signed(data) for data in action.updates]):
-                    self.follow.hurry()
+                    self.follow.lacking(action.device, self.state.vector)
             case Report():
                 pass
         return []
@@ -264,7 +265,7 @@ class Watcher(Device):
         return self.follow.segment_failed(device, wanted.name, "not there", self.now, gone=gone)
 
     def _take_in(self, updates: Sequence[SignedUpdate]) -> bool:
-        """Offer updates to the log, with what waited; False when something waits."""
+        """Offer updates to the log, with what waited; False when some of them wait."""
         if not self.receiving:
             return False
         self.waiting += updates
@@ -277,7 +278,7 @@ class Watcher(Device):
                     self.waiting.remove(update)
                     progress = True
         self.longest_wait = max(self.longest_wait, len(self.waiting))
-        return not self.waiting
+        return not any(update in self.waiting for update in updates)
 
 
 def publish(device: Publisher, shelves: Sequence[Shelf], time: float, count: int = 1) -> None:
