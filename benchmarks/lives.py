@@ -55,6 +55,7 @@ _IDLE: Final = 3600.0
 _NIGHT: Final = 8 * 3600.0
 _TURN: Final = 60.0  # of the collectors
 _MOST_COLLECTING: Final = 20  # devices: with more, a night takes too long
+_SHARES: Final = (0.5, 0.9, 1.0)  # of the changes: the median, and so on
 _LIVES: Final = ((5, False), (20, False), (50, False), (5, True), (20, True))
 
 
@@ -82,6 +83,9 @@ class Life:
     idle: Traffic
     catching_up: Traffic
     """Of one device that has slept while the others wrote: not in a day, but in all."""
+    delays: tuple[float, ...]
+    """Seconds until a device that is awake has the change of another, through the clouds: the median, of nine
+    in ten, the longest; none where all are linked."""
     memory: float
     """Bytes for each device, of process and databases."""
     consent: float | None
@@ -89,6 +93,16 @@ class Life:
     linked."""
     consent_asleep: float | None
     """The same, while one device sleeps for a night."""
+
+
+@dataclass
+class _Awaited:
+    """An update, and the devices that lack it."""
+
+    author: bytes
+    clock: int
+    at: float
+    by: set[int]
 
 
 class _Counted(Clouds):
@@ -154,6 +168,9 @@ class _Fleet:
         self._events: list[tuple[float, int, int, Callable[[int], float]]] = []
         self._written = Counter[int]()
         self._due = [0.0] * devices  # when a device looks at the clouds
+        self._awaited: list[_Awaited] = []
+        self.delays: list[float] = []
+        """Seconds until a device that is awake has a change of another one."""
         for number in range(devices):
             self._at(self._random.uniform(0, 2), number, self._pull)
             self._at(self._random.uniform(0, _SHIP_EVERY), number, self._ship)
@@ -179,7 +196,16 @@ class _Fleet:
         """A device sees every two seconds whether what it did itself has quickened its pace."""
         if self.clocks.passed >= self._due[number]:
             self._due[number] = self.clocks.passed + self.couriers[number].pull()
+            self._note_delays(number)
         return SHORTEST_PAUSE
+
+    def _note_delays(self, number: int) -> None:
+        vector = self.fleet[number].rig.updates.state.vector
+        for one in self._awaited:
+            if number in one.by and vector[one.author] >= one.clock:
+                one.by.remove(number)
+                self.delays.append(self.clocks.passed - one.at)
+        self._awaited = [one for one in self._awaited if one.by]
 
     def _ship(self, number: int) -> float:
         self.couriers[number].ship()
@@ -205,6 +231,10 @@ class _Fleet:
             self.clouds.count["up"] += _COPIES * len(packs[pack].shares[0])
         self.couriers[number].flush()
         self._due[number] = 0.0
+        tip = device.rig.updates.own_tip()
+        if tip is not None and not self.linked:
+            by = set(range(len(self.couriers))) - self.asleep - {number}
+            self._awaited.append(_Awaited(device.key.device_id, tip.clock, self.clocks.passed, by))
         signed = rows.execute("SELECT bytes FROM log WHERE number > ? ORDER BY number", (last,)).fetchall()
         for other in self._others(number):
             self.clouds.count["linked"] += sum(len(update) for (update,) in signed)
@@ -268,8 +298,10 @@ def live(devices: int, *, linked: bool, steady: float = _STEADY) -> Life:
         fleet.run(_SETTLE)
         fleet.asleep = set(sleepers)
         fleet.take(1)
+        fleet.delays.clear()
         fleet.run(steady)
         writing = fleet.take(steady)
+        delays = sorted(fleet.delays)
         fleet.writes = False
         fleet.run(_SHIP_EVERY)
         catching_up = _catch_up(fleet, min(sleepers))
@@ -282,7 +314,8 @@ def live(devices: int, *, linked: bool, steady: float = _STEADY) -> Life:
         collects = not linked and devices <= _MOST_COLLECTING
         consent = _until_gone(fleet, None) if collects else None
         consent_asleep = _until_gone(fleet, devices - 1) if collects else None
-        return Life(devices, linked, writing, idle, catching_up, memory, consent, consent_asleep)
+        shares = tuple(delays[int(share * (len(delays) - 1))] for share in _SHARES if delays)
+        return Life(devices, linked, writing, idle, catching_up, shares, memory, consent, consent_asleep)
     finally:
         fleet.fleet.discard()
 
@@ -345,6 +378,14 @@ def _minutes(seconds: float | None) -> str:
 
 def _page(lives: Sequence[Life]) -> Page:
     alone = [one for one in lives if not one.linked]
+    delays = Section(
+        "Until a change is there, through the clouds",
+        ["", *(str(one.devices) for one in alone)],
+        [
+            [label, *(significant(one.delays[place]) for one in alone)]
+            for place, label in enumerate(("median, s", "nine in ten, s", "the longest, s"))
+        ],
+    )
     rest = Section(
         "Memory, and consent to deletion",
         ["", *(str(one.devices) for one in alone)],
@@ -369,6 +410,7 @@ def _page(lives: Sequence[Life]) -> Page:
     ]
     sections = [
         _section("A day of a device that writes, as others do", lives, "writing"),
+        delays,
         _section("A day of a device at rest", lives, "idle"),
         _section("A device that has slept catches up", lives, "catching_up"),
         rest,
