@@ -13,7 +13,7 @@ export const conflicts = {
   view(app) {
     const known = app.data[`conflicts?first=${first(app).value}`];
     if (known?.failure) return empty(known.failure.message);
-    if (!known) return empty("Looking …");
+    if (!known) return null;
     if (!known.total && (known.keys.length || known.moved.length))
       return [keys(known.keys), moved(known.moved)];
     if (!known.total)

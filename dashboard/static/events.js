@@ -14,7 +14,7 @@ export const events = {
   view(app) {
     const known = app.data.events;
     if (known?.failure) return empty(known.failure.message);
-    if (!known) return empty("Looking …");
+    if (!known) return null;
     const found = [...known.events].reverse();
     return card(
       "What has happened",

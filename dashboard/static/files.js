@@ -27,6 +27,7 @@ export const files = {
     const place = app.memory("folder", unread(""));
     if (app.wanted) arrive(app, place);
     if (performance.now() - place.loaded > EVERY) load(app, place);
+    if (!place.begun) return null;
     return [
       crumbs(app, place),
       place.failure
@@ -52,7 +53,7 @@ function unread(path) {
     more: false,
     pages: 1,
     failure: null,
-    loaded: 0,
+    loaded: -Infinity,
     busy: false,
     preview: null,
     past: null,
@@ -89,7 +90,7 @@ async function load(app, place) {
   } catch (failure) {
     if (place.path === path) Object.assign(place, { entries: null, failure });
   } finally {
-    place.busy = false;
+    Object.assign(place, { busy: false, begun: true });
   }
   app.redraw();
 }
@@ -151,7 +152,7 @@ function table(app, place) {
         h(
           "tr",
           null,
-          ["Name", "Where", "Size", "Changed", "On this machine"].map((one) =>
+          ["Name", "State", "Size", "Changed", "On this machine"].map((one) =>
             h("th", { scope: "col", key: one }, one),
           ),
         ),
@@ -191,7 +192,7 @@ function row(app, place, one) {
     "tr",
     { key: one.name },
     h("th", { scope: "row" }, h("div", { class: "entry" }, icon(one.kind), name, one.labels.map(labelled))),
-    h("td", { "data-label": "Where" }, words ? badge(tone, words, title) : null),
+    h("td", { "data-label": "State" }, words ? badge(tone, words, title) : null),
     h("td", { "data-label": "Size", class: "number" }, one.kind === "file" ? size(one.size) : ""),
     h("td", { "data-label": "Changed" }, moment(one.modified)),
     h(

@@ -9,7 +9,7 @@ import { events } from "./events.js";
 import { files } from "./files.js";
 import { keyValue } from "./key_value.js";
 import { overview } from "./overview.js";
-import { empty, icon, toast } from "./parts.js";
+import { empty, icon, looking, toast } from "./parts.js";
 import { settings } from "./settings.js";
 import { setup } from "./setup.js";
 import { transfers } from "./transfers.js";
@@ -20,6 +20,7 @@ const SECTIONS = [overview, clouds, transfers, devices, files, keyValue, conflic
 const STATUS_EVERY = 2; // seconds
 const HIDDEN_EVERY = 60; // seconds between looks while nobody sees the page
 const TICK = 500; // milliseconds
+const PATIENCE = 2000; // milliseconds until a section is shown although not all is known
 
 const asked = new Map(); // what was asked: when, and whether the answer is still to come
 const memories = new Map();
@@ -33,6 +34,8 @@ const app = {
   wanted: null, // what the link wants to be shown of the files: {folder} or {file}, a path
   failure: null,
   refused: false, // the link was used before: there is nothing to ask for
+  since: 0, // when the section was chosen
+  shown: null, // the section and the volume that were shown: from then on they stay
 
   get volume() {
     return this.volumes?.find((one) => one.name === this.chosen) ?? this.volumes?.[0] ?? null;
@@ -90,11 +93,12 @@ function tick() {
     const facts = await get("/api/volumes");
     app.volumes = facts.volumes;
     app.version = facts.daemon.version;
-    if (first)
-      get("/api/volumes?look=1").then(
-        () => asked.delete("status"),
-        () => {},
-      );
+    if (!first) return;
+    tick(); // what the section needs
+    get("/api/volumes?look=1").then(
+      () => asked.delete("status"),
+      () => {},
+    );
   });
   const volume = app.volume;
   if (!volume || volume.unusable) return;
@@ -142,7 +146,7 @@ function navigation() {
   const counts = app.volume ? attention(app.volume) : {};
   return h(
     "nav",
-    { "aria-label": "Sections" },
+    { "aria-label": "Sections", class: app.volumes ? "" : "later" },
     h(
       "ul",
       null,
@@ -178,6 +182,7 @@ function chooser() {
         onchange: (event) => {
           app.chosen = event.target.value;
           app.data = {};
+          begun();
           asked.clear();
           tick();
           draw();
@@ -188,6 +193,15 @@ function chooser() {
   );
 }
 
+/** Nothing is shown before it is whole, so that nothing moves while somebody reads; only slow clouds are not waited for. */
+function isReady() {
+  const what = `${app.section.id} ${app.volume.name}`;
+  const answered = (app.section.needs?.(app) ?? []).every(({ name }) => app.data[name]);
+  if (answered || performance.now() - app.since >= PATIENCE) app.shown = what;
+  return app.shown === what;
+}
+
+/** What the section says; null while it has nothing to say. */
 function content() {
   if (app.failure) {
     return h(
@@ -197,14 +211,16 @@ function content() {
       h("div", null, h("strong", null, app.failure.message), " ", app.failure.advice),
     );
   }
-  if (!app.volumes) return h("p", { class: "loading" }, "Looking …");
+  if (!app.volumes) return null;
   if (!app.volume) return setup(app);
-  if (app.volume.unusable && app.section !== overview) return empty("This volume cannot be used just now.");
-  return app.section.view(app);
+  if (app.volume.unusable)
+    return app.section === overview ? overview.view(app) : empty("This volume cannot be used just now.");
+  return isReady() ? app.section.view(app) : null;
 }
 
 function draw() {
   const stale = app.failure && app.volumes;
+  const shown = content();
   render(
     document.getElementById("app"),
     h(
@@ -225,17 +241,24 @@ function draw() {
     ),
     h(
       "main",
-      { id: "content", tabindex: -1, class: stale ? "stale" : "" },
+      { id: "content", key: isEmpty() ? "setup" : "section", tabindex: -1, class: stale ? "stale" : "" },
       h("h1", { class: "hidden" }, isEmpty() ? "Set up" : app.section.title),
-      content(),
+      shown ?? looking(),
     ),
     h(
       "footer",
       null,
-      app.version ? `HybrisFS ${app.version}. This page is served by this machine, for you alone.` : "",
+      shown && app.version ? `HybrisFS ${app.version}. This page is served by this machine, for you alone.` : "",
     ),
   );
-  document.title = app.volume?.verdict ? `${app.section.title} – HybrisFS` : "HybrisFS";
+  const title = isEmpty() ? "Set up" : app.volume?.verdict ? app.section.title : null;
+  document.title = title ? `${title} – HybrisFS` : "HybrisFS";
+}
+
+/** Another section or volume is to be shown: when all is known of it, or after a while. */
+function begun() {
+  app.since = performance.now();
+  setTimeout(draw, PATIENCE);
 }
 
 function route() {
@@ -245,6 +268,7 @@ function route() {
   if (section !== app.section) {
     app.section = section;
     scrollTo(0, 0);
+    begun();
   }
   tick();
   draw();
@@ -263,5 +287,6 @@ try {
   app.refused = true;
   app.failure = error;
 }
+begun();
 route();
 if (!app.refused) setInterval(tick, TICK);

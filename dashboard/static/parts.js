@@ -36,6 +36,9 @@ export const badge = (tone, words, title) => h("span", { class: `badge ${tone}`,
 
 export const empty = (words) => h("p", { class: "empty" }, words);
 
+/** While nothing is known yet. */
+export const looking = () => h("p", { class: "loading", role: "status" }, "Looking …");
+
 /** A button; what `press` returns is awaited, and the button is off until then. */
 export function button(words, press, { kind = "", label, disabled = false, title } = {}) {
   const onclick = async (event) => {

@@ -12,7 +12,7 @@ export const settings = {
   view(app) {
     const known = app.data.settings;
     if (known?.failure) return empty(known.failure.message);
-    if (!known) return empty("Looking …");
+    if (!known) return null;
     return [
       known.warnings.length
         ? card(

@@ -12,6 +12,7 @@ from backends.s3 import S3Store
 from tests.backends import servers
 from tests.backends.servers import FixedCredentials, Server
 from tests.browser import chromium
+from tests.page_checks import is_confined, is_sound, no_violations, overheard
 from tests.volume.bucket_device import First
 
 _PATIENCE = 30_000.0  # milliseconds
@@ -52,9 +53,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory, server: Server) -> Iterator
 def test_who_has_the_link_downloads_the_file(
     page: Page, shared: tuple[First, str, str], tmp_path: Path
 ) -> None:
-    complaints: list[str] = []
-    page.on("console", lambda message: complaints.append(message.text))
-    page.on("pageerror", lambda error: complaints.append(str(error)))
+    complaints = overheard(page, shared[2])
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.goto(shared[2])
@@ -67,9 +66,21 @@ def test_who_has_the_link_downloads_the_file(
     assert downloaded.value.suggested_filename.endswith("é.bin")
     expect(page.get_by_role("status")).to_have_text("Downloaded.")
     key = shared[2].partition("#")[2]
-    hosts = {url.split("/")[2] for url in asked if url.startswith("http")}
-    assert len(hosts) == 1 and not any(key in url.partition("#")[0] for url in asked)
+    assert not any(key in url.partition("#")[0] for url in asked)
     assert [one for one in complaints if "favicon" not in one] == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_page_is_sound(page: Page, shared: tuple[First, str, str], width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 844})
+    page.emulate_media(color_scheme="light", reduced_motion="reduce")
+    answer = page.goto(shared[2])
+    expect(page.get_by_role("button", name="Download")).to_be_visible()
+    is_sound(page)
+    is_confined(page, answer)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.emulate_media(color_scheme="dark", reduced_motion="reduce")
+    no_violations(page)
 
 
 @pytest.mark.parametrize("fragment", ["", "#", "#short", f"#{'A' * 43}"])

@@ -10,9 +10,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, ViewportSize, expect
+from playwright.sync_api import Browser, Page, Response, ViewportSize, expect
 
+from tests.page_checks import is_confined, is_sound, no_violations, overheard
 from tests.system.deadline import until
 from tests.system.device import Device
 from tests.system.pairing import pair
@@ -117,11 +117,6 @@ def picture(page: Page, name: str) -> None:
         page.screenshot(path=str(Path(folder) / f"{name}.png"), full_page=True)
 
 
-def no_violations(page: Page) -> None:
-    found = Axe().run(page)
-    assert found.violations_count == 0, found.generate_report()
-
-
 def looked_at(page: Page, name: str) -> None:
     """What is shown is accessible, light and dark, and fits a desk and a phone; keeps a picture of each."""
     for scheme in _SCHEMES:
@@ -141,15 +136,30 @@ class Opened(NamedTuple):
     """Of the browser."""
 
 
+def reloaded(opened: Opened, section: str) -> Response | None:
+    """Load the page anew, with this section."""
+    opened.page.evaluate("section => { location.hash = section }", section)
+    answer = opened.page.reload()
+    # What was being asked has nobody to hear the answer.
+    opened.complaints[:] = [one for one in opened.complaints if "net::ERR_ABORTED" not in one]
+    show(opened.page, section)
+    return answer
+
+
+def sound_when_loaded(opened: Opened, section: str) -> None:
+    """Nothing moves while the page is loaded with this section, and all else is as on every page."""
+    answer = reloaded(opened, section)
+    is_sound(opened.page)
+    is_confined(opened.page, answer)
+
+
 @contextmanager
 def watched(browser: Browser, link: str) -> Iterator[Opened]:
     """The page behind a link of `hybrisfs ui`."""
     context = browser.new_context(viewport=DESK)
     context.set_default_timeout(PATIENCE)
-    page, complaints = context.new_page(), []
-    page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("requestfailed", lambda request: complaints.append(f"{request.url}: {request.failure}"))
+    page = context.new_page()
+    complaints = overheard(page, link)
     page.goto(link)
     expect(page.locator(".sentence")).not_to_be_empty(timeout=PATIENCE)
     yield Opened(page, complaints)
@@ -159,14 +169,13 @@ def watched(browser: Browser, link: str) -> Iterator[Opened]:
 @contextmanager
 def empty_page(browser: Browser, device: Device) -> Iterator[Page]:
     """The page of a machine that has no volume; the browser must not complain of it."""
-    complaints: list[str] = []
     with dashboard(device) as link:
         context = browser.new_context(viewport=DESK, reduced_motion="reduce")
         context.set_default_timeout(PATIENCE)
         page = context.new_page()
-        page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
+        complaints = overheard(page, link)
         page.goto(link)
         yield page
         context.close()
-    assert [one for one in complaints if "the server responded with a status of 4" not in one] == []
+    usual = ("the server responded with a status of 4", "net::ERR_ABORTED")
+    assert [one for one in complaints if not any(words in one for words in usual)] == []

@@ -18,6 +18,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Route, expect
 
 from tests.browser import chromium
+from tests.page_checks import no_violations
 from tests.system.dashboard_page import (
     DESK,
     PATIENCE,
@@ -25,9 +26,10 @@ from tests.system.dashboard_page import (
     Pair,
     conflicts_of,
     dashboard,
-    no_violations,
     picture,
+    reloaded,
     show,
+    sound_when_loaded,
     two_machines,
     watched,
 )
@@ -116,11 +118,11 @@ def opened(_first_page: Opened) -> Iterator[Opened]:
 def test_each_section_is_there_and_accessible(opened: Opened, section: str) -> None:
     page = opened.page
     page.set_viewport_size({"width": 1280, "height": 900})
-    for scheme in _SCHEMES:
-        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
-        show(page, section)
-        no_violations(page)
-        picture(page, f"{section}-{scheme}")
+    sound_when_loaded(opened, section)
+    picture(page, f"{section}-light")
+    page.emulate_media(color_scheme="dark", reduced_motion="reduce")
+    no_violations(page)
+    picture(page, f"{section}-dark")
     assert opened.complaints == []
 
 
@@ -129,26 +131,23 @@ def test_it_fits_a_phone(opened: Opened, section: str) -> None:
     page = opened.page
     page.emulate_media(color_scheme="light", reduced_motion="reduce")
     page.set_viewport_size({"width": 360, "height": 740})
-    show(page, section)
+    sound_when_loaded(opened, section)
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     assert page.evaluate(_BROKEN_NAMES) == [], "there is room for short names"
     picture(page, f"{section}-phone")
     assert opened.complaints == []
 
 
-def test_the_keyboard_reaches_everything(opened: Opened) -> None:
+def test_the_keyboard_can_skip_the_sections(opened: Opened) -> None:
     page = opened.page
-    page.set_viewport_size({"width": 1280, "height": 900})
-    show(page, "overview")
-    page.evaluate("document.activeElement.blur(); getSelection().removeAllRanges(); scrollTo(0, 0)")
+    reloaded(opened, "overview")
     page.keyboard.press("Tab")
     expect(page.locator(":focus")).to_have_text("Skip to the content")
-    reached = set()
-    for _ in range(60):
-        page.keyboard.press("Tab")
-        reached.add(page.evaluate("document.activeElement.textContent"))
-    assert {"Overview", "Clouds", "Transfers", "Files", "Cost", "Events"} <= reached
-    assert "Pause" in reached
+    page.keyboard.press("Enter")
+    expect(page.locator(":focus")).to_have_id("content")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.closest('main') !== null")
+    assert opened.complaints == []
 
 
 def test_odd_names_are_only_text(opened: Opened) -> None:

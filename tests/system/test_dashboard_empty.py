@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.browser import chromium
+from tests.page_checks import is_confined, is_sound
 from tests.system.dashboard_page import PATIENCE, empty_page, looked_at
 from tests.system.device import Device
 from tests.system.pairing import Inviting
@@ -28,6 +29,10 @@ def test_a_volume_is_set_up_step_by_step(browser: Browser, tmp_path: Path) -> No
     with Device(tmp_path, volume="work") as device, empty_page(browser, device) as page:
         expect(page.get_by_role("heading", name="Set up a volume")).to_be_visible(timeout=PATIENCE)
         expect(page.get_by_role("navigation", name="Sections")).to_have_count(0)
+        answer = page.reload()
+        expect(page.get_by_role("button", name="Try it out")).to_be_visible(timeout=PATIENCE)
+        is_sound(page)
+        is_confined(page, answer)
         looked_at(page, "empty")
         page.get_by_label("What shall it be called?").fill("work")
         page.get_by_label("What shall it be called?").press("Tab")
