@@ -6,7 +6,7 @@ import { badge, button, card, empty, facts, notes } from "./parts.js";
 import { band, plot } from "./plot.js";
 import { jobs } from "./transfers.js";
 import { h } from "./vdom.js";
-import { ago, cloudState, count, latency, rate, size } from "./words.js";
+import { ago, cloudState, count, latency, moment, rate, size } from "./words.js";
 
 const STATES = ["ok", "slow", "full", "lying", "refusing", "down"];
 const SPANS = { hour: "Last hour", day: "Last day" };
@@ -64,7 +64,7 @@ export const clouds = {
       jobs(app),
       h(
         "div",
-        { class: "grid-cards", key: "clouds" },
+        { class: "grid-cards slim", key: "clouds" },
         app.volume.clouds.map((one) =>
           cloud(
             app,
@@ -79,7 +79,7 @@ export const clouds = {
 };
 
 function checked({ share, since }) {
-  return `${Math.round(100 * share)} % of it, in a round begun ${ago(since)}`;
+  return since ? `${Math.round(100 * share)} % since ${moment(since)}` : "not yet";
 }
 
 async function fetchAgain(app) {
@@ -91,7 +91,7 @@ function cloud(app, facts_, stored, history) {
   const [tone, words] = cloudState(facts_.state);
   const series = history?.clouds?.find((one) => one.name === facts_.name);
   const id = `cloud-${facts_.name}`;
-  const common = history && { ...history, redraw: app.redraw };
+  const common = history && { ...history, of: facts_.name, redraw: app.redraw };
   const memory = (name) => app.memory(`${facts_.name} ${name}`, { at: null });
   return card(
     facts_.name,
@@ -100,8 +100,8 @@ function cloud(app, facts_, stored, history) {
     facts(
       ["Address", facts_.url],
       facts_.state === "ok" ? null : ["Since", ago(facts_.since)],
-      stored ? ["Holds", `${size(stored.bytes)} in ${count(stored.objects, "object")}`] : null,
-      stored?.checked.since ? ["Checked", checked(stored.checked)] : null,
+      ["Stored", stored ? `${size(stored.bytes)} in ${count(stored.objects, "object")}` : "…"],
+      ["Checked", stored ? checked(stored.checked) : "…"],
       stored && stored.use !== "in use"
         ? ["Use", stored.use + (stored.trouble ? `: ${stored.trouble}` : "")]
         : null,
@@ -110,7 +110,7 @@ function cloud(app, facts_, stored, history) {
       ? [
           band(series.state, STATES),
           plot(
-            `Answer time of ${facts_.name}`,
+            "Answer time",
             [
               { name: "Read", cls: "read", values: series.read, bridge: series.state },
               { name: "Write", cls: "write", values: series.write, bridge: series.state },
@@ -118,7 +118,7 @@ function cloud(app, facts_, stored, history) {
             { ...common, show: latency, memory: memory("latency") },
           ),
           plot(
-            `Speed of ${facts_.name}`,
+            "Speed",
             [
               { name: "Up", cls: "up", values: series.up, area: true },
               { name: "Down", cls: "down", values: series.down },

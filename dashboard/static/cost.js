@@ -11,7 +11,7 @@ export const cost = {
   view(app) {
     const known = app.data.cost;
     if (known?.failure) return empty(known.failure.message);
-    if (!known) return empty("Looking …");
+    if (!known) return null;
     const charged = known.clouds.filter((one) => one.bill);
     const sentence = charged.length
       ? capital(`${aboutMoney(known.total)} a month.`)
@@ -35,7 +35,7 @@ export const cost = {
       ),
       h(
         "div",
-        { class: "grid-cards", key: "clouds" },
+        { class: "grid-cards slim", key: "clouds" },
         known.clouds.map((one) => cloud(one, known)),
       ),
     ];

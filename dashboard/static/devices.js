@@ -6,7 +6,7 @@ import { invite, join, removeDevice } from "./pairing.js";
 import { badge, button, card, facts, toast } from "./parts.js";
 import { recovery } from "./recovery.js";
 import { h } from "./vdom.js";
-import { ago, count, latency, moment } from "./words.js";
+import { ago, count, latency, machines, moment } from "./words.js";
 
 export const devices = {
   id: "devices",
@@ -17,7 +17,7 @@ export const devices = {
     return h(
       "div",
       { class: "grid-cards" },
-      volume.devices.map((one) => device(app, one)),
+      machines(volume).map((one) => device(app, one)),
       (volume.accused ?? []).map((one) => accused(app, one)),
       another(app),
       recovery(app),
@@ -78,7 +78,7 @@ function device(app, one) {
       one.relay ? ["Relay", one.relay] : null,
       one.round_trip ? ["Answers within", latency(one.round_trip)] : null,
       one.let_in_by ? ["Let in by", one.let_in_by] : null,
-      ["Id", h("code", null, one.id.slice(0, 16))],
+      ["ID", h("code", null, one.id.slice(0, 16))],
     ),
     one.this
       ? null

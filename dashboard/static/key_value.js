@@ -8,6 +8,15 @@ import { count, moment, sentence, size } from "./words.js";
 const ON_DEVICE = "device"; // in the place of a URL
 const IN_LOG = "log"; // likewise
 const ON_CLOUDS = "clouds"; // what such a place begins with
+const PLACES = [
+  [IN_LOG, "All machines hold the keys and their values, of at most 256 KiB. Usual when there are several."],
+  [ON_DEVICE, "This machine alone has the list. Usual when there is no other."],
+  [ON_CLOUDS, "The clouds hold it for all machines, without a server. When one may fail, that needs four."],
+  [
+    "etcd://HOSTS, zookeeper://HOSTS",
+    "That service holds it for all machines. Its operator sees the names of keys, unless the URL ends with ?names=sealed. hybrisfs cloud login URL gives this machine the password.",
+  ],
+];
 const EVERY = 5000; // milliseconds
 
 export const keyValue = {
@@ -17,7 +26,7 @@ export const keyValue = {
   view(app) {
     const known = app.data.containers;
     if (known?.failure) return empty(because("The containers cannot be shown", known.failure.message));
-    if (!known) return empty("Looking …");
+    if (!known) return null;
     const shown = app.memory("keys", unread(null));
     const old = performance.now() - shown.loaded > EVERY;
     if (shown.container !== null && shown.answered === shown.asked && old) load(app, shown);
@@ -110,7 +119,7 @@ function place(app, shown, { metadata, containers, trouble, where }, index) {
         )
       : trouble
         ? null
-        : empty("There are no containers."),
+        : empty("There are none yet. A container holds values of programs, each under a key."),
     here || metadata === IN_LOG ? null : h("div", { class: "buttons" }, forgetting(app, metadata, where)),
   );
 }
@@ -196,11 +205,11 @@ function creation(app, places) {
         [...services].map(([value, label]) => h("option", { key: value, value, label })),
       ),
       h(
-        "p",
-        { id: "metadata-help", class: "quiet" },
-        "With device, the list of keys is on this machine alone. With log, as when this is left out and the volume has several machines, all of them hold the keys and their values, of at most 256 KiB. With clouds, the clouds hold them for all machines, without a server; that needs four clouds when one may fail. With a URL, etcd://HOSTS or zookeeper://HOSTS, the list is in that etcd or ZooKeeper, for all machines. Its operator sees the names of keys, unless the URL ends with ?names=sealed; ",
-        h("code", null, "hybrisfs cloud login URL"),
-        " gives this machine the password.",
+        "dl",
+        { id: "metadata-help", class: "kinds" },
+        PLACES.map(([form, what]) =>
+          h("div", { key: form }, h("dt", null, h("code", null, form)), h("dd", null, what)),
+        ),
       ),
       h("div", { class: "buttons" }, h("button", { class: "primary" }, "Create")),
     ),

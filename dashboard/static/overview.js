@@ -2,12 +2,12 @@
 
 import { lately } from "./events.js";
 import { pauses } from "./transfers.js";
-import { badge, button, card, confirm, empty, facts, icon, meter } from "./parts.js";
+import { badge, button, card, confirm, facts, icon, meter } from "./parts.js";
 import { mountVolume } from "./mounting.js";
 import { makeKit } from "./recovery.js";
 import { plot } from "./plot.js";
 import { h } from "./vdom.js";
-import { ago, cloudState, count, list, rate, size, summary } from "./words.js";
+import { ago, cloudState, count, list, machines, rate, size, summary } from "./words.js";
 
 const RECOVERY_EVERY = 600; // seconds; that asks the clouds
 const HELD_EVERY = 30;
@@ -189,7 +189,7 @@ function speedCard(app) {
   const history = app.data["history?span=hour"];
   const aside = h("a", { href: "#transfers" }, "Details");
   if (!history?.clouds?.length)
-    return card("Last hour", { aside }, empty("Plots begin in a moment."), pauses(app));
+    return card("Last hour", { aside }, h("p", { class: "empty tall" }, "Plots begin in a moment."), pauses(app));
   const total = (name) =>
     history.clouds[0][name].map((_, index) => {
       const known = history.clouds.map((one) => one[name][index]).filter((one) => one !== null);
@@ -219,13 +219,13 @@ function deviceCard(volume) {
     h(
       "ul",
       { class: "rows" },
-      volume.devices.map((one) =>
+      machines(volume).map((one) =>
         h(
           "li",
           { key: one.id },
           h("span", { class: "name" }, one.name),
           one.this
-            ? badge("quiet", "this one")
+            ? badge("quiet", "this machine")
             : one.suspect
               ? badge("wary", "silent")
               : one.linked
@@ -262,9 +262,9 @@ function storageCard(app) {
         one.on.length ? ` ${one.on.join(", ")}` : null,
         one.fetching.length ? `; ${one.fetching.join(", ")} fetching it` : null,
       ]),
-      ["Kept on this disk", `${size(cache.bytes)}, at most ${size(cache.budget)}`],
+      ["Kept on this machine", `${size(cache.bytes)}, at most ${size(cache.budget)}`],
     ),
-    meter(cache.bytes, cache.budget, "Kept on this disk"),
+    meter(cache.bytes, cache.budget, "Kept on this machine"),
     volume.mountpoint
       ? null
       : h(

@@ -9,9 +9,9 @@ const HEIGHT = 120;
 /**
  * Lines over time. `lines` are {name, cls, values}, with null where nothing is known; where `bridge` of a
  * line is not null it is drawn through that all the same: there was just nothing to measure. `show` makes
- * words of a value. Values are read off by pointing at the plot or with the arrow keys.
+ * words of a value, `of` says of what it is where only the heading above does. Values are read off by pointing at the plot or with the arrow keys.
  */
-export function plot(title, lines, { step, end, show, redraw, memory }) {
+export function plot(title, lines, { step, end, show, redraw, memory, of }) {
   const length = lines[0]?.values.length ?? 0;
   const top = Math.max(...lines.flatMap((one) => one.values.map((value) => value ?? 0)), 0);
   const scale = top > 0 ? top * 1.08 : 1;
@@ -26,7 +26,7 @@ export function plot(title, lines, { step, end, show, redraw, memory }) {
     preserveAspectRatio: "none",
     role: "img",
     tabindex: 0,
-    "aria-label": `${title}: ${lines.map((one) => described(one, show)).join("; ")}`,
+    "aria-label": `${of ? `${title} of ${of}` : title}: ${lines.map((one) => described(one, show)).join("; ")}`,
     onpointermove: (event) => {
       const box = event.currentTarget.getBoundingClientRect();
       point(Math.floor(((event.clientX - box.left) / box.width) * length));

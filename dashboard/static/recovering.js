@@ -41,7 +41,7 @@ export function recovering(app) {
             ),
           ),
         )
-      : empty("None yet. One is enough to find the others; name all that you know."),
+      : empty("No cloud is named yet. One is enough to find the others; name all that you know."),
     h(
       "div",
       { class: "buttons", key: "buttons" },

@@ -13,7 +13,7 @@ export function recovery(app) {
   const make = button("Make a recovery kit", () => makeKit(app), { kind: kits.length ? "" : "primary" });
   return card(
     "If all machines are lost",
-    null,
+    { aside: known?.kits && !kits.length ? badge("wary", "no kit") : null },
     known?.failure
       ? empty(known.failure.message)
       : !known
@@ -24,14 +24,11 @@ export function recovery(app) {
               { class: "rows" },
               kits.map((kit) => row(app, kit)),
             )
-          : [
-              h("p", null, badge("wary", "no kit")),
-              h(
-                "p",
-                null,
-                "If all machines were lost, so would be the volume. Make a kit, print it, and write its passphrase on it.",
-              ),
-            ],
+          : h(
+              "p",
+              null,
+              "If all machines were lost, so would be the volume. Make a recovery kit, print it, and write its passphrase on it.",
+            ),
     h("div", { class: "buttons" }, make),
   );
 }

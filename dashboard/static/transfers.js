@@ -178,8 +178,11 @@ export function pauses(app) {
 function limits(app) {
   const facts_ = app.volume.transfers;
   if (!facts_) return null;
+  /** What a timetable means just now. */
   const now = (way) =>
-    `${way.rate === null ? "unlimited" : rate(way.rate)}${way.changes_at ? ` until ${moment(way.changes_at)}` : ""}`;
+    way.changes_at
+      ? h("small", null, ` ${way.rate === null ? "off" : rate(way.rate)} until ${moment(way.changes_at)}`)
+      : null;
   const save = (event) => {
     event.preventDefault();
     const form = new FormData(event.target);
@@ -193,7 +196,7 @@ function limits(app) {
     h(
       "label",
       null,
-      h("span", null, `${words} `, h("small", null, now(facts_[name]))),
+      h("span", null, words, now(facts_[name])),
       h("input", {
         name,
         value: facts_[name].timetable,

@@ -59,6 +59,9 @@ export function list(names) {
   return names.length < 2 ? names.join("") : `${names.slice(0, -1).join(", ")} and ${names.at(-1)}`;
 }
 
+/** The machines of a volume, this one first. */
+export const machines = (volume) => [...volume.devices].sort((one, other) => other.this - one.this);
+
 /** Words with the full stop that messages for a terminal do without. */
 export const sentence = (words) => (words.endsWith(".") ? words : `${words}.`);
 
