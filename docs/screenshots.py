@@ -1,7 +1,7 @@
 """`python -m docs.screenshots`: takes the picture of the dashboard that README.md shows.
 
 Somebody's first minutes: a volume over three folders, as `hybrisfs quickstart` makes it, with a few files.
-Needs root, for a home of its own in a mount namespace of its own, and chromium.
+Needs root, for a home and a host name of its own in namespaces of its own, and chromium.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -34,10 +35,11 @@ def main() -> None:
         _picture()
         return
     command = [sys.executable, "-m", "docs.screenshots", _INSIDE]
-    subprocess.run(["unshare", "--mount", "--", *command], cwd=_REPOSITORY, check=True)
+    subprocess.run(["unshare", "--mount", "--uts", "--", *command], cwd=_REPOSITORY, check=True)
 
 
 def _picture() -> None:
+    socket.sethostname("laptop")
     home = tempfile.mkdtemp(prefix="screenshots-")
     subprocess.run(["mount", "--bind", home, "/home"], check=True)
     _HOME.mkdir()
