@@ -28,7 +28,9 @@ exclude_patterns = [
 ]
 root_doc = "docs/README"
 html_theme = "furo"
-html_extra_path = ["site"]  # index.html, which leads to the first page
+html_extra_path = ["site/index.html"]  # leads to the first page
+html_static_path = ["site/site.css"]
+html_css_files = ["site.css"]
 html_title = "HybrisFS"
 html_copy_source = False
 html_show_sphinx = False

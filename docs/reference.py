@@ -58,7 +58,7 @@ def _usage(command: click.Command, context: click.Context) -> str:
     found = (one.get_help_record(context) for one in command.params)
     options = [record for record in found if record is not None and record[1]]
     table = "".join(f"| `{_cell(names)}` | {_cell(meaning)} |\n" for names, meaning in options)
-    return f"```text\n{block}\n```\n" + (f"\n| | |\n|---|---|\n{table}" if table else "")
+    return f"```text\n{block}\n```\n" + (f"\n| option | what it does |\n|---|---|\n{table}" if table else "")
 
 
 def _cell(text: str) -> str:

@@ -18,10 +18,13 @@ from cli.main import program
 from docs.evidence import PAGES, evidence_page, with_tables
 from docs.formats import formats_page
 from docs.reference import reference_page
+from tests.browser import chromium
+from tests.page_checks import is_sound, no_violations, overheard
 from tests.system.device import REPOSITORY
 
 _DOCS = REPOSITORY / "docs"
 _CODE = ("hybrisfs", "cli", "sync", "backends")
+_STANDARD = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa")  # the theme has customs of its own
 
 
 def test_formats_are_those_of_the_code() -> None:
@@ -87,10 +90,13 @@ def test_every_page_is_on_the_first_one() -> None:
         assert page.name == "README.md" or f"({page.name})" in first, f"{page.name} is not linked"
 
 
-def test_the_site_can_be_made_and_all_links_lead_somewhere(tmp_path: Path) -> None:
-    quietly = ["-q", "-W", "--keep-going", "-d", str(tmp_path / "trees")]
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site; its links lead somewhere, or Sphinx would say so."""
+    folder = tmp_path_factory.mktemp("site")
+    quietly = ["-q", "-W", "--keep-going", "-d", str(folder / "trees")]
     done = subprocess.run(
-        [sys.executable, "-m", "sphinx", *quietly, "-c", "docs", ".", tmp_path / "site"],
+        [sys.executable, "-m", "sphinx", *quietly, "-c", "docs", ".", folder / "site"],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
@@ -98,8 +104,28 @@ def test_the_site_can_be_made_and_all_links_lead_somewhere(tmp_path: Path) -> No
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert (tmp_path / "site" / "docs" / "README.html").exists()
-    assert 'href="docs/README.html"' in (tmp_path / "site" / "index.html").read_text()
+    return folder / "site"
+
+
+def test_the_site_can_be_made(site: Path) -> None:
+    assert (site / "docs" / "README.html").exists()
+    assert 'href="docs/README.html"' in (site / "index.html").read_text()
+
+
+def test_pages_of_the_site_are_as_every_page_must_be(site: Path) -> None:
+    with chromium() as browser:
+        page = browser.new_page(reduced_motion="reduce", color_scheme="light")
+        complaints = overheard(page, site.as_uri())
+        for name in ("docs/README", "docs/tour"):
+            for width in (1280, 390):
+                page.set_viewport_size({"width": width, "height": 844})
+                page.emulate_media(color_scheme="light", reduced_motion="reduce")
+                page.goto((site / f"{name}.html").as_uri())
+                is_sound(page, _STANDARD)
+                assert page.evaluate("document.documentElement.scrollWidth") <= width
+                page.emulate_media(color_scheme="dark", reduced_motion="reduce")
+                no_violations(page, _STANDARD)
+        assert complaints == []
 
 
 def test_messages_that_are_explained_exist() -> None:
