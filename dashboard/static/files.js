@@ -3,7 +3,7 @@
 import { about, ask } from "./api.js";
 import { copies, showCopies } from "./copies.js";
 import { earlier, showEarlier } from "./earlier.js";
-import { badge, button, empty, icon } from "./parts.js";
+import { badge, button, empty, icon, reveal } from "./parts.js";
 import { pins, showPins } from "./pins.js";
 import { shared, showShared } from "./shared.js";
 import { h } from "./vdom.js";
@@ -128,13 +128,19 @@ function crumbs(app, place) {
     h(
       "div",
       { class: "buttons" },
-      button("As it was", () => showEarlier(app, place)),
-      button("Pinned", () => showPins(app, place)),
-      button("Copies", () => showCopies(app, place)),
-      button("Removed files", () => showRemoved(app, place, place.path)),
-      button("Shared by links", () => showShared(app, place)),
+      button("As it was", () => below("earlier", showEarlier(app, place))),
+      button("Pinned", () => below("pins", showPins(app, place))),
+      button("Copies", () => below("copies", showCopies(app, place))),
+      button("Removed files", () => below("past", showRemoved(app, place, place.path))),
+      button("Shared by links", () => below("shared", showShared(app, place))),
     ),
   );
+}
+
+/** Show what comes below the folder, which may be long. */
+async function below(heading, opening) {
+  await opening;
+  reveal(heading);
 }
 
 function table(app, place) {
@@ -238,6 +244,7 @@ async function look(app, place, path) {
   const facts = await app.attempt(() => ask(about(app.volume.name, "preview"), { path }));
   if (facts) place.preview = { path, ...facts };
   app.redraw();
+  reveal("preview");
 }
 
 function preview(app, place) {
@@ -257,7 +264,7 @@ function preview(app, place) {
       h(
         "div",
         { class: "buttons" },
-        button("Versions", () => showVersions(app, place, path)),
+        button("Versions", () => below("past", showVersions(app, place, path))),
         button("Close", close, { label: "Close the file" }),
       ),
     ),

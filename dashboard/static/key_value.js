@@ -1,7 +1,7 @@
 // The key-value store: its containers by where their metadata are, and the keys of one of them.
 
 import { about, ask } from "./api.js";
-import { badge, button, card, confirm, empty, toast } from "./parts.js";
+import { badge, button, card, confirm, empty, reveal, toast } from "./parts.js";
 import { h } from "./vdom.js";
 import { count, moment, sentence, size } from "./words.js";
 
@@ -139,7 +139,7 @@ function container(app, shown, name) {
 
 async function reach(app, shown, name) {
   await show(app, shown, name);
-  document.getElementById("keys")?.closest("section").scrollIntoView({ block: "nearest" });
+  reveal("keys");
 }
 
 function forgetting(app, url, where) {

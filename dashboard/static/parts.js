@@ -32,6 +32,11 @@ export function card(title, props, ...children) {
   );
 }
 
+/** Bring the card whose heading has this id to where it is seen, as far as it is not. */
+export function reveal(heading) {
+  document.getElementById(heading)?.closest("section").scrollIntoView({ block: "nearest" });
+}
+
 export const badge = (tone, words, title) => h("span", { class: `badge ${tone}`, title }, words);
 
 export const empty = (words) => h("p", { class: "empty" }, words);
