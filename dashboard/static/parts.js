@@ -106,6 +106,10 @@ export function dialog(title, content) {
   return new Promise((resolve) => {
     const shown = document.createElement("dialog");
     let answer;
+    const end = () => {
+      shown.remove();
+      resolve(answer);
+    };
     const here = {
       failure: null,
       busy: false,
@@ -113,6 +117,7 @@ export function dialog(title, content) {
       close(value) {
         answer = value;
         shown.close();
+        end(); // at once: it may have held a secret, and the event comes later
       },
       redraw() {
         if (!shown.isConnected) return;
@@ -140,10 +145,7 @@ export function dialog(title, content) {
     shown.oncancel = (event) => {
       if (here.firm) event.preventDefault();
     };
-    shown.onclose = () => {
-      shown.remove();
-      resolve(answer);
-    };
+    shown.onclose = end;
     document.body.append(shown);
     here.redraw();
     shown.showModal();
