@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import asdict
 
@@ -26,7 +26,6 @@ from hybrisfs.api.volumes import (
     TriedPlace,
 )
 from hybrisfs.daemon.files import path_inside
-from hybrisfs.daemon.interfaces import CloudControl, OpenVolume, VolumeKind
 from hybrisfs.daemon.slots import Slots
 from hybrisfs.dispersal.counting import Use
 from hybrisfs.environment import Environment
@@ -37,6 +36,11 @@ from hybrisfs.home import Home, check_volume_name
 from hybrisfs.prices import PriceList, Prices, bill, keep_price, provider_of
 from hybrisfs.stores.cloud_names import unknown_cloud
 from hybrisfs.verdict import judge
+
+if TYPE_CHECKING:
+    from hybrisfs.clouds.control import CloudControl
+    from hybrisfs.daemon.local import LocalVolumes
+    from hybrisfs.volume.volume import Volume as OpenVolume
 
 __all__ = ["CloudCommands", "FigureCommands", "PlaceCommands", "Recorder", "TransferCommands"]
 
@@ -113,7 +117,7 @@ class CloudCommands:
 class PlaceCommands:
     """Passes on what is asked. No volume is needed."""
 
-    def __init__(self, home: Home, kind: VolumeKind, slots: Slots) -> None:
+    def __init__(self, home: Home, kind: LocalVolumes, slots: Slots) -> None:
         self._home = home
         self._kind = kind
         self._slots = slots

@@ -21,14 +21,15 @@ from hybrisfs.api.devices import (
 )
 from hybrisfs.api.request import Done, Handler, Named, extended
 from hybrisfs.api.volumes import MadeVolume
-from hybrisfs.daemon.interfaces import OpenVolume, VolumeKind
 from hybrisfs.daemon.slots import Slots
 from hybrisfs.errors import UsageError
 from hybrisfs.home import Home
 
 if TYPE_CHECKING:
+    from hybrisfs.daemon.local import LocalVolumes
     from hybrisfs.pairing.exchange import Dialogue
     from hybrisfs.pairing.messages import Peer
+    from hybrisfs.volume.volume import Volume as OpenVolume
 
 __all__ = ["Pairing", "Pairings", "SharingCommands"]
 
@@ -42,7 +43,7 @@ _Tell = Callable[[PairingNews], None]
 class SharingCommands:
     """Pairing and devices. *creating* is held while volumes are made."""
 
-    def __init__(self, home: Home, kind: VolumeKind, slots: Slots, creating: threading.Lock) -> None:
+    def __init__(self, home: Home, kind: LocalVolumes, slots: Slots, creating: threading.Lock) -> None:
         self._home = home
         self._kind = kind
         self._slots = slots

@@ -6,17 +6,20 @@ import os
 import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hybrisfs.api import copies, decisions, parcels, versions
 from hybrisfs.api import files as files
 from hybrisfs.api.files import FilePart, FileReadRequest, FolderListRequest, FolderPage
 from hybrisfs.api.ignoring import IgnoreAddRequest, IgnoreListRequest, IgnoreRemoveRequest, IgnoreRules
 from hybrisfs.api.request import Handler, Moved, Named, extended
-from hybrisfs.daemon.interfaces import ContentControl, LabelControl, OpenVolume
 from hybrisfs.daemon.slots import Slots
 from hybrisfs.errors import UsageError
 from hybrisfs.shown import shown
+
+if TYPE_CHECKING:
+    from hybrisfs.volume.files import Labelling, Pinning
+    from hybrisfs.volume.volume import Volume as OpenVolume
 
 __all__ = [
     "BrowsingCommands",
@@ -36,7 +39,7 @@ class _Target(NamedTuple):
 
     path: str
     volume: str
-    content: ContentControl
+    content: Pinning
     relative: PurePath
 
 
@@ -265,7 +268,7 @@ class LabelCommands:
         return self._each(asked.paths, lambda labels, path: labels.of(path))
 
     def _each(
-        self, paths: Sequence[str], work: Callable[[LabelControl, PurePath], list[str]]
+        self, paths: Sequence[str], work: Callable[[Labelling, PurePath], list[str]]
     ) -> files.LabelledPaths:
         """Do the work with each path. Raises HybrisError when a path is in no mounted volume."""
         targets = [(path, *self._slots.containing(Path(path))) for path in paths]

@@ -10,18 +10,20 @@ import os
 import stat
 from collections.abc import Callable, Container
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from hybrisfs.api import key_value as api
 from hybrisfs.api.objects import is_in_parts
 from hybrisfs.api.request import Done, Handler, Step, extended
-from hybrisfs.daemon.interfaces import KeyValueControl
 from hybrisfs.daemon.maintenance import steps, unnamed_values
 from hybrisfs.daemon.slots import Slots
 from hybrisfs.errors import UsageError
 from hybrisfs.kv.containers import ContainerStore, Key, KeyFacts
 from hybrisfs.kv.errors import NoSuchKeyError
 from hybrisfs.kv.record import MAX_VALUE, PRESENT, Condition, Timestamp
+
+if TYPE_CHECKING:
+    from hybrisfs.kv.opening import KeyValues
 
 __all__ = ["KeyValueCommands"]
 
@@ -59,7 +61,7 @@ class KeyValueCommands:
             ]
         )
 
-    def _all(self, name: str) -> KeyValueControl:
+    def _all(self, name: str) -> KeyValues:
         return self._slots.get(name).open().key_values
 
     def _store(self, asked: api.OfContainer) -> ContainerStore:

@@ -19,7 +19,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -33,11 +33,14 @@ from hybrisfs.api.volumes import (
     VolumeLeaveRequest,
     VolumeRenameRequest,
 )
-from hybrisfs.daemon.interfaces import OpenVolume, VolumeKind
 from hybrisfs.daemon.slots import Slot, Slots
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home, check_volume_name
 from hybrisfs.shown import shown
+
+if TYPE_CHECKING:
+    from hybrisfs.daemon.local import LocalVolumes
+    from hybrisfs.volume.volume import Volume as OpenVolume
 
 __all__ = ["LeavingCommands"]
 
@@ -69,7 +72,7 @@ class _Lost(Struct, frozen=True):
 class LeavingCommands:
     """*creating* is held while a volume gets a name."""
 
-    def __init__(self, home: Home, kind: VolumeKind, slots: Slots, creating: threading.Lock) -> None:
+    def __init__(self, home: Home, kind: LocalVolumes, slots: Slots, creating: threading.Lock) -> None:
         self._home = home
         self._kind = kind
         self._slots = slots

@@ -30,13 +30,14 @@ from hybrisfs.api.maintenance import (
 )
 from hybrisfs.api.request import Handler, Step, extended
 from hybrisfs.api.volumes import RebuiltVolume, VolumeRebuildRequest
-from hybrisfs.daemon.interfaces import OpenVolume, VolumeKind
 from hybrisfs.daemon.slots import Slots
 from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home
 
 if TYPE_CHECKING:
+    from hybrisfs.daemon.local import LocalVolumes
     from hybrisfs.kv.rebuild import UnnamedValues as FoundValues
+    from hybrisfs.volume.volume import Volume as OpenVolume
 
 __all__ = ["MaintenanceCommands", "RecoveryCommands", "steps", "unnamed_values"]
 
@@ -117,7 +118,7 @@ class RecoveryCommands:
     """Passphrases come and go over the control socket, and are kept nowhere. *creating* is held while volumes
     are made."""
 
-    def __init__(self, home: Home, kind: VolumeKind, slots: Slots, creating: threading.Lock) -> None:
+    def __init__(self, home: Home, kind: LocalVolumes, slots: Slots, creating: threading.Lock) -> None:
         self._home = home
         self._kind = kind
         self._slots = slots

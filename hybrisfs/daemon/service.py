@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import UNSET
 
@@ -55,7 +55,6 @@ from hybrisfs.daemon.files import (
     ParcelCommands,
     VersionCommands,
 )
-from hybrisfs.daemon.interfaces import VolumeKind
 from hybrisfs.daemon.key_value import KeyValueCommands
 from hybrisfs.daemon.leaving import LeavingCommands
 from hybrisfs.daemon.maintenance import MaintenanceCommands, RecoveryCommands
@@ -71,6 +70,9 @@ from hybrisfs.fuse import clear_stale
 from hybrisfs.home import Home
 from hybrisfs.settings.config import DEFAULT_NO_FETCH_PROGRAMS
 from hybrisfs.wire import Message
+
+if TYPE_CHECKING:
+    from hybrisfs.daemon.local import LocalVolumes
 
 __all__ = ["Daemon"]
 
@@ -91,7 +93,7 @@ _QUICKSTART_CLOUDS: Final = ("cloud-1", "cloud-2", "cloud-3")
 class Daemon:
     """All volumes of one user. `handle` may be called from many threads at once."""
 
-    def __init__(self, home: Home, kind: VolumeKind, environment: Environment) -> None:
+    def __init__(self, home: Home, kind: LocalVolumes, environment: Environment) -> None:
         self._home = home
         self._kind = kind
         self._environment = environment

@@ -10,17 +10,20 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath
-from typing import Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from hybrisfs.api.status import MissingMount
 from hybrisfs.api.volumes import Rebuilt, Volume
 from hybrisfs.daemon import wanted_mounts
-from hybrisfs.daemon.interfaces import OpenVolume, VolumeKind
 from hybrisfs.daemon.wanted_mounts import WantedMount, WantedMounts
 from hybrisfs.errors import HybrisError, UnknownVolumeError, UsageError
 from hybrisfs.fuse import clear_stale
 from hybrisfs.home import Home
 from hybrisfs.topic import Topic
+
+if TYPE_CHECKING:
+    from hybrisfs.daemon.local import LocalVolumes
+    from hybrisfs.volume.volume import Volume as OpenVolume
 
 __all__ = ["Slot", "Slots", "Unmounted"]
 
@@ -40,7 +43,7 @@ class Unmounted(NamedTuple):
 class Slot:
     """One volume, open or not. Opening, mounting, unmounting and closing exclude each other."""
 
-    def __init__(self, home: Home, kind: VolumeKind, wanted: WantedMounts, name: str) -> None:
+    def __init__(self, home: Home, kind: LocalVolumes, wanted: WantedMounts, name: str) -> None:
         self.name = name
         self._home = home
         self._kind = kind
@@ -252,7 +255,7 @@ class Slot:
 class Slots:
     """All volumes by name."""
 
-    def __init__(self, home: Home, kind: VolumeKind, wanted: WantedMounts) -> None:
+    def __init__(self, home: Home, kind: LocalVolumes, wanted: WantedMounts) -> None:
         self._home = home
         self._kind = kind
         self._wanted = wanted

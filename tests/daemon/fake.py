@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -38,7 +38,7 @@ from hybrisfs.api.volumes import (
     Volume,
     VolumeSettings,
 )
-from hybrisfs.daemon.interfaces import KeyValueControl, OpenVolume
+from hybrisfs.daemon.local import LocalVolumes
 from hybrisfs.errors import DamagedError, HybrisError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.kv.containers import Key
@@ -52,6 +52,7 @@ from hybrisfs.pairing.messages import Peer
 from hybrisfs.recovery import RecoveryError
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.settings.settings import entries_of
+from hybrisfs.volume.volume import Volume as OpenVolume
 from tests.daemon.fake_clouds import DRAWN, KIT, FakeClouds, FakeMaintenance, FakeRecovery, FakeTransfers
 from tests.daemon.fake_content import FakeBrowsing, FakeContent, FakeCopies, FakeIgnoring, FakeLabels
 from tests.daemon.fake_facts import EXPIRES, FakeCollection
@@ -245,7 +246,7 @@ class FakeVolume:
     transfers: FakeTransfers = field(default_factory=FakeTransfers)
     mirrors: FakeMirrors = field(default_factory=FakeMirrors)
     collector: FakeCollector = field(default_factory=FakeCollector)
-    key_values: KeyValueControl = field(default_factory=NoKeyValues)
+    key_values: Any = field(default_factory=NoKeyValues)
     clouds: FakeClouds = field(default_factory=FakeClouds)
     recovery: FakeRecovery = field(default_factory=FakeRecovery)
     versions: FakeVersions = field(default_factory=FakeVersions)
@@ -463,8 +464,8 @@ class FakeVolume:
         self.closed = True
 
 
-class FakeVolumes:
-    """A `hybrisfs.daemon.interfaces.VolumeKind` in memory; `opened` are the volumes that were opened."""
+class FakeVolumes(LocalVolumes):
+    """Volumes in memory; `opened` are the volumes that were opened."""
 
     def __init__(self, *names: str) -> None:
         self.configs: dict[str, Volume] = {}
@@ -549,7 +550,7 @@ class FakeVolumes:
         if name in self.broken:
             raise self.broken[name]
         self.opened[name] = FakeVolume(self.configs[name])
-        return self.opened[name]
+        return cast("OpenVolume", self.opened[name])
 
     def rebuild(self, home: Home, name: str, step: Callable[[str, int, int], None]) -> Rebuilt:
         assert name not in self.opened or self.opened[name].closed

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from backends.errors import TransientError
-from hybrisfs.daemon.interfaces import OpenVolume
 from hybrisfs.daemon.service import Daemon
 from hybrisfs.daemon.supervisor import Life
 from hybrisfs.daemon.wanted_mounts import WantedMount, WantedMounts
@@ -19,6 +18,7 @@ from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import DamagedError, HybrisError, UnknownVolumeError, UsageError
 from hybrisfs.events.record import EventRecord
 from hybrisfs.home import Home
+from hybrisfs.volume.volume import Volume
 from hybrisfs.wire import Message
 from tests.daemon.fake import FakeVolumes
 
@@ -126,7 +126,7 @@ def test_that_the_last_daemon_died_is_kept_before_this_one_can_die(home: Home) -
     kept: list[list[str]] = []
 
     class Noting(FakeVolumes):
-        def open(self, home: Home, name: str) -> OpenVolume:
+        def open(self, home: Home, name: str) -> Volume:
             kept.append([event.topic for event in EventRecord(folder).all()])
             return super().open(home, name)
 
