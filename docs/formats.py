@@ -58,7 +58,7 @@ _MODULES: Final = {
         "hybrisfs/members/role_table.py",
         "hybrisfs/merge/cloud_records.py",
         "hybrisfs/merge/kv_services.py",
-        "hybrisfs/registers/ballots.py",
+        "hybrisfs/registers/proposals.py",
     ),
     "Between machines": (
         "hybrisfs/peers/frames.py",

@@ -20,8 +20,8 @@ letter  kind          parts of the key             format and codec of the value
 ``x``   `VOTE`        accused (16), voter (16)     `hybrisfs.members.removal`            the newest
 ``o``   `ROLE`        device (16), serial (8)      `hybrisfs.members.roles`              that of least rights
 ``f``   `EVIDENCE`    device (16), misdeed (u8)    `hybrisfs.members.evidence`           the lowest stamp
-``d``   `PROPOSAL`    device (16)                  `hybrisfs.registers.ballots`          each
-``v``   `BALLOT`      device (16)                  `hybrisfs.registers.ballots`          what all say
+``d``   `PROPOSAL`    device (16)                  `hybrisfs.registers.proposals`        each
+``v``   `ANSWERS`     device (16)                  `hybrisfs.registers.proposals`        what all say
 ``q``   `SIGNED_KIT`  kit (16)                     `hybrisfs.recovery.record`          the highest stamp
 ``y``   `KIT`         kit (16)                     `hybrisfs.recovery.record`          the highest stamp
 ``e``   `EPOCH`       epoch (4)                    `hybrisfs.members.epochs`             each
@@ -50,7 +50,7 @@ __all__ = [
     "AREA_SIZE",
     "ASSIGNMENT",
     "ATTRIBUTES",
-    "BALLOT",
+    "ANSWERS",
     "CLOUD",
     "CONTAINER",
     "CONTENT",
@@ -210,7 +210,7 @@ EVIDENCE: Final = Kind(
     "f", "evidence", _DEVICE, _ONE_BYTE, traits=Trait.SAID | Trait.SAID_ONCE | Trait.MEMBERS
 )
 PROPOSAL: Final = Kind("d", "proposal", _DEVICE, traits=Trait.SAID)
-BALLOT: Final = Kind("v", "ballot", _DEVICE, traits=Trait.SAID)
+ANSWERS: Final = Kind("v", "answers", _DEVICE, traits=Trait.SAID)
 SIGNED_KIT: Final = Kind(
     "q", "recovery kit", _DEVICE, traits=Trait.SAID | Trait.KIN | Trait.MEMBERS | Trait.IN_KITS
 )
@@ -225,7 +225,7 @@ ENTRY: Final = Kind("j", "entry of a key", _SPACE_SIZE, more=True)
 
 KINDS: Final = (
     PLACE, ATTRIBUTES, CONTENT, PACK, REWRITTEN, ASSIGNMENT, LABEL, MEMBER, ADMISSION, VOTE, ROLE, EVIDENCE,
-    PROPOSAL, BALLOT, SIGNED_KIT, KIT, EPOCH, CLOUD, REDUNDANCY, IGNORE_RULE, SERVICE, CONTAINER,
+    PROPOSAL, ANSWERS, SIGNED_KIT, KIT, EPOCH, CLOUD, REDUNDANCY, IGNORE_RULE, SERVICE, CONTAINER,
     ENTRY,
 )  # fmt: skip
 """All of them. Facets of nodes stand in the order in which the state hash takes them."""

@@ -177,7 +177,7 @@ MACHINES = {
     "hybrisfs.dispersal.bucket": (),
     "hybrisfs.dispersal.get": ("hybrisfs.dispersal.put",),
     "hybrisfs.dispersal.put": (),
-    "hybrisfs.gc.protocol": ("hybrisfs.registers.ballots",),
+    "hybrisfs.gc.protocol": ("hybrisfs.registers.proposals",),
     "hybrisfs.kv.grpc_calls": ("h2", "re", "urllib.parse"),
     "hybrisfs.members.kinship": ("functools",),
     "hybrisfs.members.removal": ("hybrisfs.kinds.VOTE", "hybrisfs.members.kinship"),

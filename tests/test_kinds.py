@@ -20,10 +20,10 @@ from hybrisfs.merge.authority import RULES, described
 from hybrisfs.merge.cloud_records import REDUNDANCY_KEY, cloud_key
 from hybrisfs.merge.kv_services import service_key
 from hybrisfs.recovery.record import kit_key, signed_kit_key
-from hybrisfs.registers.ballots import ballot_key, proposal_key
 from hybrisfs.registers.entries import container_key, entry_key, space_of
 from hybrisfs.registers.ignore_rules import rule_key
 from hybrisfs.registers.labels import label_key
+from hybrisfs.registers.proposals import answers_key, proposal_key
 from hybrisfs.registers.tree import (
     assignment_key,
     attr_key,
@@ -50,7 +50,7 @@ BUILT: dict[Kind, Callable[[], bytes]] = {
     kinds.ROLE: lambda: new_role_key(A),
     kinds.EVIDENCE: lambda: evidence_key(A, Misdeed.FORK),
     kinds.PROPOSAL: lambda: proposal_key(A),
-    kinds.BALLOT: lambda: ballot_key(A),
+    kinds.ANSWERS: lambda: answers_key(A),
     kinds.SIGNED_KIT: lambda: signed_kit_key(A),
     kinds.KIT: lambda: kit_key(A),
     kinds.EPOCH: lambda: epoch_key(b"next"),

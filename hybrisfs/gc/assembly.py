@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from hybrisfs.gc.protocol import Worth
-from hybrisfs.kinds import BALLOT, ID, PROPOSAL, Kind
+from hybrisfs.kinds import ANSWERS, ID, PROPOSAL, Kind
 from hybrisfs.members.roles import Role
 from hybrisfs.merge.signing import Signer
-from hybrisfs.registers.ballots import Answer, Ballot, Book, Proposal, Stray, ballot_key, proposal_key
+from hybrisfs.registers.proposals import Answer, Answers, Book, Proposal, Stray, answers_key, proposal_key
 from hybrisfs.registers.tree import pack_key
 from hybrisfs.registers.values import Stamp, Value
 from hybrisfs.stages import Signals
@@ -56,7 +56,7 @@ class Assembly:
         """The present proposals and answers, and the devices that have to consent, suspended ones
         included."""
         members = [one.device for one in self._tx.members.asked()]
-        return Book(members, self._values(PROPOSAL), self._values(BALLOT), self._readers())
+        return Book(members, self._values(PROPOSAL), self._values(ANSWERS), self._readers())
 
     def awaited(self) -> dict[bytes, list[Stamp]]:
         """The other members that proposals wait for, each with the times at which these were signed."""
@@ -110,7 +110,7 @@ class Assembly:
 
     def answer(self, answers: Mapping[bytes, Answer]) -> None:
         """Answer these proposals, and no others."""
-        self._sign([(ballot_key(self.device), Ballot(answers).encode())])
+        self._sign([(answers_key(self.device), Answers(answers).encode())])
 
     def may_end(self, packs: Collection[bytes]) -> bool:
         """Whether the end of these packs counts for all others, too, if it is signed now."""

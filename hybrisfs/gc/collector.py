@@ -21,7 +21,7 @@ from hybrisfs.gc.participant import Participant
 from hybrisfs.gc.rewrite import HOT, NeededOrphans, Rewriter, Target
 from hybrisfs.parts import Ground, Writing
 from hybrisfs.read.fetch import Fetcher
-from hybrisfs.registers.ballots import MAX_PACKS, Stray
+from hybrisfs.registers.proposals import MAX_PACKS, Stray
 from hybrisfs.stages import Pause
 from hybrisfs.tree.residency import Unplaced
 from hybrisfs.versions.thinning import Thinner

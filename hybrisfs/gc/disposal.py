@@ -12,7 +12,7 @@ from hybrisfs.dispersal.erasure import MAX_FRAGMENTS
 from hybrisfs.dispersal.share import parse_share_name, share_name
 from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.gc.limits import GcLimits
-from hybrisfs.registers.ballots import Stray
+from hybrisfs.registers.proposals import Stray
 from hybrisfs.state.disposals import Disposal, OrphanTable, ShareOnCloud
 from hybrisfs.state.packs import PackTable
 from hybrisfs.state.state import Transaction

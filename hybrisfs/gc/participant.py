@@ -14,7 +14,7 @@ from hybrisfs.gc.protocol import Answer, Consent, Delete, End, Examine, Propose,
 from hybrisfs.gc.rewrite import NeededOrphans
 from hybrisfs.merge.signing import Signer
 from hybrisfs.read.fetch import Fetcher
-from hybrisfs.registers.ballots import Listed, Stray
+from hybrisfs.registers.proposals import Listed, Stray
 from hybrisfs.stages import Signals
 from hybrisfs.state.packs import count_of_pack, sealed_bytes
 from hybrisfs.state.state import Transaction

@@ -1,6 +1,6 @@
 """One device's part in deleting packs by consent, as a machine: what happens next, given what is known.
 
-What all devices know is in registers (`hybrisfs.registers.ballots`), what this device has noted is in its
+What all devices know is in registers (`hybrisfs.registers.proposals`), what this device has noted is in its
 database; both outlive a crash. The machine itself remembers only what has been done since the start, and
 does it again after a crash. A proposal of any device, the own ones included, goes through these states:
 
@@ -51,8 +51,8 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
-from hybrisfs.registers.ballots import MAX_PACKS, Book, Listed, Stage, Stray
-from hybrisfs.registers.ballots import Answer as Said
+from hybrisfs.registers.proposals import MAX_PACKS, Book, Listed, Stage, Stray
+from hybrisfs.registers.proposals import Answer as Said
 
 __all__ = [
     "Action",

@@ -1,7 +1,7 @@
 """Minutes of what members said about the end of packs: whether all had agreed when a member ended one.
 
 The registers that packs end by (`hybrisfs.gc`) hold what was said last. What an update that ends a pack
-relies on may have been followed by other values before it arrives. So each value of a proposal, a ballot or
+relies on may have been followed by other values before it arrives. So each value of a proposal, of answers or
 a member register is noted with its stamp, and whether a pack has ended is decided by what the update that
 says so *had seen*: the minutes that its dependency vector covers. So all devices decide alike, in
 whatever order updates come.
@@ -21,7 +21,7 @@ ended; the log of the daemon names it.
 A device that begins with a checkpoint, or has let go of old minutes, does not know what was said before.
 When an update had not even seen where its minutes begin, it cannot judge: the end is *doubtful*. Both
 mistakes would be bad then. So the pack is not taken for gone, nor is it relied upon for anything new
-(`ChunkStore.doubt_pack`). An update that had seen that far can be judged: ballots repeat
+(`ChunkStore.doubt_pack`). An update that had seen that far can be judged: answers repeat
 all answers to what still stands.
 """
 
@@ -31,12 +31,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Final
 
-from hybrisfs.kinds import ADMISSION, BALLOT, EVIDENCE, ID, MEMBER, PROPOSAL, SIGNED_KIT, VOTE, Trait, having
+from hybrisfs.kinds import ADMISSION, ANSWERS, EVIDENCE, ID, MEMBER, PROPOSAL, SIGNED_KIT, VOTE, Trait, having
 from hybrisfs.members.hearing import Hearing, VectorOf, by_member_register, is_by_member_register
 from hybrisfs.members.members import Member, member_key
 from hybrisfs.members.removal import Stance, decode_vote
 from hybrisfs.recovery.record import SignedKit
-from hybrisfs.registers.ballots import Ballot, Book, Proposal, Stray, ballot_key, proposal_key
+from hybrisfs.registers.proposals import Answers, Book, Proposal, Stray, answers_key, proposal_key
 from hybrisfs.registers.values import Stamp
 from hybrisfs.state.database import Reader, RowWriter
 from hybrisfs.state.registers import (
@@ -59,8 +59,8 @@ __all__ = ["End", "Minutes", "bans_orphan", "bans_place", "bans_strays_of"]
 _KIN: Final = having(Trait.KIN)
 _ONCE: Final = having(Trait.SAID_ONCE)
 _KEPT: Final = 16
-"""Values of a proposal, a ballot or a vote that are kept for each branch. A proposer ends packs by the newest
-ones that it has seen; an end by a device that has seen so little is doubted."""
+"""Values of a proposal, of answers or a vote that are kept for each branch. A proposer ends packs by the
+newest ones that it has seen; an end by a device that has seen so little is doubted."""
 
 
 class End(Enum):
@@ -119,8 +119,8 @@ class Minutes:
         agreed: set[bytes] = set()
         if not wanted.isdisjoint(packs):
             members = self._members(author, seen, vector_of)
-            ballots = {one: self._standing(ballot_key(one), seen, vector_of) for one in members}
-            book = Book(members, {author: proposals}, ballots)
+            answers = {one: self._standing(answers_key(one), seen, vector_of) for one in members}
+            book = Book(members, {author: proposals}, answers)
             listed = book.agreed(book.lists[0]) if len(book.lists) == 1 else None
             if listed is not None:
                 agreed.update(listed.packs, listed.orphans)
@@ -178,8 +178,8 @@ def _meaning(kind: int, value: bytes) -> bytes:
     try:
         if kind == PROPOSAL:
             Proposal.decode(value)
-        elif kind == BALLOT:
-            Ballot.decode(value)
+        elif kind == ANSWERS:
+            Answers.decode(value)
         elif kind == ADMISSION:
             return value
         elif kind == VOTE:

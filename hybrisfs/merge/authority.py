@@ -44,9 +44,9 @@ from typing import Final, NamedTuple
 
 from hybrisfs.kinds import (
     ADMISSION,
+    ANSWERS,
     ASSIGNMENT,
     ATTRIBUTES,
-    BALLOT,
     CLOUD,
     CONTAINER,
     CONTENT,
@@ -236,7 +236,7 @@ RULES: Final[Mapping[Kind, Rule]] = {
     PACK: Rule(lambda _, value: PackRecord.decode(value), ends=True, by_contributors=_has_value),
     REWRITTEN: Rule(lambda _, value: Rewritten.decode(value)),
     PROPOSAL: Rule(_anything, own=True),
-    BALLOT: Rule(_anything, own=True, by_readers=_always),
+    ANSWERS: Rule(_anything, own=True, by_readers=_always),
     VOTE: Rule(lambda _, value: decode_vote(value), ends_with_writer=True, by_readers=_about_itself),
     MEMBER: Rule(_member, by_readers=_its_own_name),
     ADMISSION: Rule(check_admission, ends_with_writer=True, by_readers=_about_itself),

@@ -45,7 +45,7 @@ import sqlite3
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from hybrisfs.kinds import BALLOT, CONTENT, EVIDENCE, MEMBER, PLACE, PROPOSAL, VOTE, sql_node
+from hybrisfs.kinds import ANSWERS, CONTENT, EVIDENCE, MEMBER, PLACE, PROPOSAL, VOTE, sql_node
 from hybrisfs.registers.tree import Content
 from hybrisfs.state.moments import credible, latest
 from hybrisfs.state.schema import (
@@ -185,7 +185,7 @@ def _keep_minutes(connection: sqlite3.Connection, _: _Given) -> bool:
     connection.execute(
         "INSERT INTO said (key, branch, clock, value, begins) SELECT r.key, w.branch, r.clock, "
         "ifnull(r.value, x''), 1 FROM register r JOIN writer w ON w.number = r.writer "
-        f"WHERE {PROPOSAL.sql_rows('r.key')} OR {MEMBER.sql_rows('r.key')} OR {BALLOT.sql_rows('r.key')}"
+        f"WHERE {PROPOSAL.sql_rows('r.key')} OR {MEMBER.sql_rows('r.key')} OR {ANSWERS.sql_rows('r.key')}"
     )
     for table, column in (
         ("chunk", "proven"),

@@ -400,7 +400,7 @@ CREATE TABLE sighting (
 
 
 MINUTES = """
--- What has been said in the registers that packs end by (hybrisfs.members.minutes): proposals, ballots, who
+-- What has been said in the registers that packs end by (hybrisfs.members.minutes): proposals, answers, who
 -- is a member, who let it in, votes about members (as one byte, the stance; also those that follow from
 -- member registers, whose keys end in `m`) and proofs against them (empty); each with clock and branch of its
 -- update.

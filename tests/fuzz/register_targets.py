@@ -25,10 +25,10 @@ from hybrisfs.merge.authority import breach
 from hybrisfs.merge.cloud_records import CloudRecord, CloudState, RedundancyRecord
 from hybrisfs.merge.kv_services import ServiceRecord, service_key
 from hybrisfs.recovery.record import KIT_CONTEXT, KitRecord, SignedKit, signed_kit_key
-from hybrisfs.registers.ballots import Answer, Ballot, Proposal, Stage, Stray
 from hybrisfs.registers.entries import ContainerRecord, ContainerState, Entry
 from hybrisfs.registers.ignore_rules import Rules, check_rule, encode_rank, pattern_of, rule_key
 from hybrisfs.registers.labels import ADDED, TAKEN_AWAY, as_text, check_label, from_text, label_key, word_of
+from hybrisfs.registers.proposals import Answer, Answers, Proposal, Stage, Stray
 from hybrisfs.registers.tree import (
     Attr,
     Content,
@@ -78,7 +78,7 @@ _PROPOSALS: Final = (
     Proposal(7, (b"1" * 32, b"2" * 32), (b"3" * 32,), (Stray(b"4" * 32, 0, 1),)),
     Proposal(8, ()),
 )
-_BALLOT: Final = Ballot({b"1" * 16: Answer(Stage.PROMISED, (0, 3)), b"2" * 16: Answer(Stage.AGREED)})
+_ANSWERS: Final = Answers({b"1" * 16: Answer(Stage.PROMISED, (0, 3)), b"2" * 16: Answer(Stage.AGREED)})
 _EPOCHS: Final = (
     EpochKeys(b"next", 1, bytes([7]) * 32, bytes([8]) * 32, frozenset({KEYS[1].device_id})),
     EpochKeys(b"last", 2, bytes([9]) * 32, bytes([10]) * 32),
@@ -272,7 +272,7 @@ TARGETS: Final[dict[str, Target]] = {
         ServiceRecord.encode,
     ),
     "register d": decoder(Proposal.decode, [one.encode() for one in _PROPOSALS], Proposal.encode),
-    "register v": decoder(Ballot.decode, [_BALLOT.encode(), Ballot({}).encode()], Ballot.encode),
+    "register v": decoder(Answers.decode, [_ANSWERS.encode(), Answers({}).encode()], Answers.encode),
     "register f, a fork": decoder(lambda value: decode_evidence(FORK, value, breach), [FORKED]),
     "register f, an offence": decoder(lambda value: decode_evidence(OFFENCE, value, breach), [BROKE]),
     "evidence in a file": decoder(

@@ -13,7 +13,7 @@ from hybrisfs.gc.find import Found, Pages, find_candidates, remember
 from hybrisfs.gc.limits import GcLimits
 from hybrisfs.gc.participant import Participant
 from hybrisfs.gc.rewrite import NeededOrphans, Rewriter
-from hybrisfs.registers.ballots import MAX_PACKS
+from hybrisfs.registers.proposals import MAX_PACKS
 from tests.merge.fleet import Device, Fleet
 from tests.surroundings import limited
 from tests.tree.rig import SEALER, SMALL_BLOCKS, TABLES, FakeClouds, small_chunks

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from hybrisfs.gc.limits import GcLimits
-from hybrisfs.registers.ballots import Answer, Ballot, Book, Proposal, Stage
+from hybrisfs.registers.proposals import Answer, Answers, Book, Proposal, Stage
 from tests.gc.support import Collecting, check_shown, two_devices
 from tests.merge.fleet import Device, Fleet
 from tests.volume.test_fsck_devices import problems
@@ -299,7 +299,7 @@ def test_nobody_waits_for_those_who_wait_themselves() -> None:
 
     def awaited(*stages: Stage) -> list[bytes]:
         said = {
-            device: [Ballot({proposal.id_for(one): Answer(stage)}).encode()]
+            device: [Answers({proposal.id_for(one): Answer(stage)}).encode()]
             for device, stage in zip((one, other, ghost), stages, strict=False)
         }
         [listed] = (book := Book((one, other, ghost), proposed, said)).lists

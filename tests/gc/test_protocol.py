@@ -28,8 +28,8 @@ from hybrisfs.gc.protocol import (
     Release,
     Worth,
 )
-from hybrisfs.registers.ballots import Answer as Said
-from hybrisfs.registers.ballots import Ballot, Book, Proposal, Stage, Stray
+from hybrisfs.registers.proposals import Answer as Said
+from hybrisfs.registers.proposals import Answers, Book, Proposal, Stage, Stray
 
 PACKS = tuple(bytes([number]) * 32 for number in range(1, 4))
 ORPHANS = tuple(bytes([number]) * 32 for number in range(8, 10))
@@ -49,7 +49,7 @@ class Update(NamedTuple):
     author: bytes
     number: int
     proposal: bytes | None = None
-    ballot: bytes | None = None
+    answers: bytes | None = None
     ends: tuple[bytes, ...] = ()
     shows: bytes = b""
     """A pack that a file needs from now on."""
@@ -118,8 +118,8 @@ class Node:
 
     def book(self) -> Book:
         proposals = {one.author: [one.proposal] for one in self.heard if one.proposal is not None}
-        ballots = {one.author: [one.ballot] for one in self.heard if one.ballot is not None}
-        return Book(self.members(), proposals, ballots)
+        said = {one.author: [one.answers] for one in self.heard if one.answers is not None}
+        return Book(self.members(), proposals, said)
 
     def may_end(self, packs: Collection[bytes]) -> bool:
         return True
@@ -288,7 +288,7 @@ class Consenting(RuleBasedStateMachine):
         answers = {one.id: Said(stage) for one in liar.book().lists if stage is not Stage.NONE}
         self.serial += 1
         liar.sign(
-            ballot=Ballot(answers).encode(), proposal=Proposal(self.serial, tuple(sorted(packs))).encode()
+            answers=Answers(answers).encode(), proposal=Proposal(self.serial, tuple(sorted(packs))).encode()
         )
 
     def carry_out(self, node: Node, action: Action, *, amid: bool = False) -> None:
@@ -311,7 +311,7 @@ class Consenting(RuleBasedStateMachine):
                 node.consent.pages_read()
             case Answer():
                 self.check_answer(node, action)
-                node.sign(ballot=Ballot(action.answers).encode())
+                node.sign(answers=Answers(action.answers).encode())
             case End():
                 found = [*action.packs, *action.orphans]
                 ending = node.consent.ending(node, found[: 1 if amid else None])

@@ -10,7 +10,7 @@ import pytest
 
 from hybrisfs.members.members import Member, member_key
 from hybrisfs.members.minutes import End, Minutes
-from hybrisfs.registers.ballots import Answer, Ballot, Proposal, Stage, ballot_key, proposal_key
+from hybrisfs.registers.proposals import Answer, Answers, Proposal, Stage, answers_key, proposal_key
 from hybrisfs.registers.values import Stamp
 from sync import Rename, VersionVector
 from tests.merge.fleet import member_of
@@ -43,8 +43,8 @@ def seen(**clocks: int) -> VersionVector:
     return VersionVector({devices[name].device: clock for name, clock in clocks.items()})
 
 
-def ballot(stage: Stage, *refused: int) -> bytes:
-    return Ballot({LISTED.id_for(ADA.device): Answer(stage, refused)}).encode()
+def said(stage: Stage, *refused: int) -> bytes:
+    return Answers({LISTED.id_for(ADA.device): Answer(stage, refused)}).encode()
 
 
 def never(_: bytes, __: int) -> None:
@@ -65,8 +65,8 @@ def talk(minutes: Minutes) -> None:
     minutes.note(at(1, ADA), member_key(ADA.device), ADA.encode())
     minutes.note(at(1, ADA), member_key(BOB.device), BOB.encode())
     minutes.note(at(2, ADA), proposal_key(ADA.device), LISTED.encode())
-    minutes.note(at(3, ADA), ballot_key(ADA.device), ballot(Stage.AGREED))
-    minutes.note(at(4, BOB), ballot_key(BOB.device), ballot(Stage.AGREED))
+    minutes.note(at(3, ADA), answers_key(ADA.device), said(Stage.AGREED))
+    minutes.note(at(4, BOB), answers_key(BOB.device), said(Stage.AGREED))
 
 
 def test_all_must_have_agreed(rig: Rig) -> None:
@@ -81,8 +81,8 @@ def test_all_must_have_agreed(rig: Rig) -> None:
 def test_a_promise_is_not_enough_and_what_one_refuses_stays(rig: Rig) -> None:
     minutes = rig.tx.registers.minutes
     talk(minutes)
-    minutes.note(at(5, BOB), ballot_key(BOB.device), ballot(Stage.PROMISED))
-    minutes.note(at(6, BOB), ballot_key(BOB.device), ballot(Stage.AGREED, 1, 2))
+    minutes.note(at(5, BOB), answers_key(BOB.device), said(Stage.PROMISED))
+    minutes.note(at(6, BOB), answers_key(BOB.device), said(Stage.AGREED, 1, 2))
     assert judged(minutes, seen(ada=3, bob=5)) == EMPTY
     assert judged(minutes, seen(ada=3, bob=6)) == ["AGREED", "EMPTY", "EMPTY"]
 
@@ -92,8 +92,8 @@ def test_what_was_said_later_does_not_matter(rig: Rig) -> None:
     minutes = rig.tx.registers.minutes
     talk(minutes)
     minutes.note(at(8, ADA), proposal_key(ADA.device), NOTHING.encode())
-    minutes.note(at(9, ADA), ballot_key(ADA.device), Ballot({}).encode())
-    minutes.note(at(9, BOB), ballot_key(BOB.device), Ballot({}).encode())
+    minutes.note(at(9, ADA), answers_key(ADA.device), Answers({}).encode())
+    minutes.note(at(9, BOB), answers_key(BOB.device), Answers({}).encode())
     assert judged(minutes, seen(ada=7, bob=8)) == AGREED
     assert judged(minutes, seen(ada=8, bob=8)) == EMPTY  # it was withdrawn before
 
@@ -103,8 +103,8 @@ def test_the_order_of_arrival_does_not_matter(rig: Rig, order: tuple[int, ...]) 
     minutes = rig.tx.registers.minutes
     talk(minutes)
     later = [
-        (at(5, CYD), ballot_key(CYD.device), Ballot({}).encode()),
-        (at(6, BOB), ballot_key(BOB.device), Ballot({}).encode()),
+        (at(5, CYD), answers_key(CYD.device), Answers({}).encode()),
+        (at(6, BOB), answers_key(BOB.device), Answers({}).encode()),
         (at(7, BOB), member_key(CYD.device), CYD.encode()),
     ]
     for number in order:
@@ -143,18 +143,18 @@ def test_a_forked_device_has_agreed_when_all_its_branches_say_so(rig: Rig) -> No
     talk(minutes)
     branch = b"branch of bob..."
     rig.db.rows.execute("INSERT INTO log_branch VALUES (?, ?, ?, 3)", (branch, BOB.device, BOB.device))
-    minutes.note(Stamp(4, branch), ballot_key(BOB.device), ballot(Stage.PROMISED))
+    minutes.note(Stamp(4, branch), answers_key(BOB.device), said(Stage.PROMISED))
     both = VersionVector({ADA.device: 3, BOB.device: 4, branch: 4})
     assert judged(minutes, both) == EMPTY
     assert judged(minutes, seen(ada=3, bob=4)) == AGREED
-    minutes.note(Stamp(5, branch), ballot_key(BOB.device), ballot(Stage.AGREED, 0))
+    minutes.note(Stamp(5, branch), answers_key(BOB.device), said(Stage.AGREED, 0))
     both = VersionVector({ADA.device: 3, BOB.device: 4, branch: 5})
     assert judged(minutes, both) == ["EMPTY", "AGREED", "AGREED"]
 
     def knows_the_other(writer: bytes, clock: int) -> VersionVector | None:
         return seen(bob=4) if (writer, clock) == (branch, 5) else None
 
-    minutes.note(Stamp(5, branch), ballot_key(BOB.device), ballot(Stage.AGREED))
+    minutes.note(Stamp(5, branch), answers_key(BOB.device), said(Stage.AGREED))
     assert minutes.judge(ADA.device, both, (PACK,), knows_the_other) == {PACK: End.AGREED}
 
 
@@ -173,13 +173,13 @@ def test_what_a_checkpoint_has_told_is_known_from_there_on(rig: Rig) -> None:
     for stamp, key, value in (
         (at(1, ADA), member_key(BOB.device), BOB.encode()),
         (at(2, ADA), proposal_key(ADA.device), LISTED.encode()),
-        (at(3, ADA), ballot_key(ADA.device), ballot(Stage.AGREED)),
-        (at(5, BOB), ballot_key(BOB.device), ballot(Stage.AGREED)),
+        (at(3, ADA), answers_key(ADA.device), said(Stage.AGREED)),
+        (at(5, BOB), answers_key(BOB.device), said(Stage.AGREED)),
     ):
         minutes.note(stamp, key, value, begins=True)
     assert judged(minutes, seen(ada=3, bob=5)) == AGREED
     assert judged(minutes, seen(ada=3, bob=4)) == DOUBTFUL
-    minutes.note(at(6, BOB), ballot_key(BOB.device), ballot(Stage.AGREED, 0, 1, 2))
+    minutes.note(at(6, BOB), answers_key(BOB.device), said(Stage.AGREED, 0, 1, 2))
     assert judged(minutes, seen(ada=3, bob=6)) == EMPTY
 
 
@@ -187,7 +187,7 @@ def test_old_minutes_are_let_go(rig: Rig) -> None:
     minutes = rig.tx.registers.minutes
     talk(minutes)
     for clock in range(5, 100):
-        minutes.note(at(clock, BOB), ballot_key(BOB.device), Ballot({}).encode())
+        minutes.note(at(clock, BOB), answers_key(BOB.device), Answers({}).encode())
         minutes.note(at(clock, BOB), member_key(BOB.device), Member(BOB.public, f"bob {clock}").encode())
     assert rig.db.rows.execute("SELECT count(*) FROM said").fetchone()[0] < 30
     assert judged(minutes, seen(ada=3, bob=4)) == DOUBTFUL
@@ -197,7 +197,7 @@ def test_old_minutes_are_let_go(rig: Rig) -> None:
 def test_nonsense_is_silence(rig: Rig) -> None:
     minutes = rig.tx.registers.minutes
     talk(minutes)
-    minutes.note(at(5, BOB), ballot_key(BOB.device), b"nonsense")
+    minutes.note(at(5, BOB), answers_key(BOB.device), b"nonsense")
     assert judged(minutes, seen(ada=3, bob=5)) == EMPTY
     minutes.note(at(6, ADA), proposal_key(ADA.device), b"nonsense")
     assert judged(minutes, seen(ada=6, bob=4)) == EMPTY

@@ -15,8 +15,8 @@ from hybrisfs.members.removal import Stance, encode_vote, vote_key
 from hybrisfs.members.roles import Role, RoleRecord, new_role_key, whose_role
 from hybrisfs.merge.authority import RULES, fault, may_write
 from hybrisfs.merge.cloud_records import CloudRecord, entries_of
-from hybrisfs.registers.ballots import Answer, Ballot, Proposal, Stage, ballot_key, proposal_key
 from hybrisfs.registers.node_id import ROOT_ID, new_node_id
+from hybrisfs.registers.proposals import Answer, Answers, Proposal, Stage, answers_key, proposal_key
 from hybrisfs.registers.tree import Attr, Content, Place, attr_key, content_key, pack_key, place_key
 from sync import DecodeError
 from sync.update import Write
@@ -131,9 +131,9 @@ def test_nothing_that_a_reader_signs_counts_but_its_consent_and_its_name(fleet: 
     say(ada, CYD, Role.READER)
     fleet.send(ADA, CYD)
     registers = ada.registers()
-    ballot = Ballot({bytes(16): Answer(Stage.PROMISED)})
+    answers = Answers({bytes(16): Answer(Stage.PROMISED)})
     lawful = [
-        (ballot_key(CYD_ID), ballot.encode()),
+        (answers_key(CYD_ID), answers.encode()),
         (member_key(CYD_ID), Member(member_of(CYD).public, "renamed").encode()),
     ]
     cyd.rig.updates.sign([*lies(fleet), *lawful], NOW, 0)

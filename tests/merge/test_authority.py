@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hybrisfs.kinds import Kind
 from hybrisfs.members.members import Member, member_key
 from hybrisfs.merge.authority import RULES, described, fault, void
-from hybrisfs.registers.ballots import Answer, Ballot, Proposal, Stage, ballot_key, proposal_key
 from hybrisfs.registers.node_id import ROOT_ID, can_be, kind_of, new_node_id, new_volume_id
+from hybrisfs.registers.proposals import Answer, Answers, Proposal, Stage, answers_key, proposal_key
 from hybrisfs.registers.tree import (
     MAX_FILE_SIZE,
     Attr,
@@ -203,7 +203,7 @@ def test_sparse_files_that_claim_more_than_numbers_hold_are_committed(fleet: Fle
     ("key", "value"),
     [
         (proposal_key(LAPTOP), Proposal(1, (bytes(32),)).encode()),
-        (ballot_key(LAPTOP), Ballot({bytes(16): Answer(Stage.AGREED)}).encode()),
+        (answers_key(LAPTOP), Answers({bytes(16): Answer(Stage.AGREED)}).encode()),
     ],
 )
 def test_a_device_writes_its_own_book_only(key: bytes, value: bytes) -> None:

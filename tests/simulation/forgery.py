@@ -28,9 +28,9 @@ from hybrisfs.merge.cloud_records import REDUNDANCY_KEY, CloudRecord, Redundancy
 from hybrisfs.merge.kv_services import ServiceRecord, service_key
 from hybrisfs.recovery.record import KitRecord, SignedKit, kit_key, signed_kit_key
 from hybrisfs.recovery.sealed_key import Cost, SealedKey
-from hybrisfs.registers.ballots import Answer, Ballot, Proposal, Stage, ballot_key, proposal_key
 from hybrisfs.registers.labels import ADDED, TAKEN_AWAY, label_key
 from hybrisfs.registers.node_id import ROOT_ID, kind_of, new_node_id
+from hybrisfs.registers.proposals import Answer, Answers, Proposal, Stage, answers_key, proposal_key
 from hybrisfs.registers.tree import (
     MAX_FILE_SIZE,
     Attr,
@@ -61,7 +61,7 @@ _MANY: Final = 1100  # members
 _CROWD: Final = 30  # nodes that want one name
 _DECODERS: Final[Mapping[bytes, Callable[[bytes], Any]]] = {
     b"p": Place.decode, b"a": Attr.decode, b"c": Content.decode, b"k": PackRecord.decode,
-    b"w": Rewritten.decode, b"d": Proposal.decode, b"v": Ballot.decode, b"m": Member.decode,
+    b"w": Rewritten.decode, b"d": Proposal.decode, b"v": Answers.decode, b"m": Member.decode,
     b"s": CloudRecord.decode, b"r": RedundancyRecord.decode, b"y": KitRecord.decode,
     b"o": RoleRecord.decode,
 }  # fmt: skip
@@ -152,7 +152,7 @@ class Forger:
             kit_key(member.device): record.encode(),
             signed_kit_key(reserve.device_id): SignedKit(record, reserve.public).encode(reserve),
             proposal_key(self.key.device_id): Proposal(7, tuple(packs)).encode(),
-            ballot_key(self.key.device_id): Ballot({bytes(16): Answer(Stage.PROMISED)}).encode(),
+            answers_key(self.key.device_id): Answers({bytes(16): Answer(Stage.PROMISED)}).encode(),
         }
         newest = ((key, values[-1]) for key, values in self.heard.values.items())
         return templates | {key: value for key, value in newest if value is not None}
@@ -353,16 +353,16 @@ def _votes(forger: Forger) -> list[Write]:
     packs = [one[1:] for one in forger.heard.keys(b"k")]
     mine = Proposal(random.randrange(1 << 40), tuple(forger.some(packs, 60)) if packs else ())
     ids = {mine.id_for(key), *(record.id_for(one[1:]) for one, record in proposals)}
-    ballot = Ballot({one: Answer(random.choice((Stage.PROMISED, Stage.AGREED))) for one in ids})
-    writes: list[Write] = [(proposal_key(key), mine.encode()), (ballot_key(key), ballot.encode())]
+    answers = Answers({one: Answer(random.choice((Stage.PROMISED, Stage.AGREED))) for one in ids})
+    writes: list[Write] = [(proposal_key(key), mine.encode()), (answers_key(key), answers.encode())]
     return writes[random.randrange(2) :]
 
 
 def _votes_of_others(forger: Forger) -> list[Write]:
     """Everybody's consent."""
     ids = [record.id_for(key[1:]) for key, record in forger.heard.records(b"d")]
-    ballot = Ballot(dict.fromkeys(ids, Answer(Stage.AGREED))).encode()
-    return [(ballot_key(one.device), ballot) for one in forger.others]
+    answers = Answers(dict.fromkeys(ids, Answer(Stage.AGREED))).encode()
+    return [(answers_key(one.device), answers) for one in forger.others]
 
 
 # -- members and epochs --------------------------------------------------------------------------

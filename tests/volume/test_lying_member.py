@@ -16,7 +16,7 @@ import pytest
 from msgspec import structs
 
 from hybrisfs.gc.limits import GcLimits
-from hybrisfs.registers.ballots import Answer, Ballot, Proposal, Stage, ballot_key, proposal_key
+from hybrisfs.registers.proposals import Answer, Answers, Proposal, Stage, answers_key, proposal_key
 from hybrisfs.registers.tree import PackedChunk, PackRecord, Rewritten, pack_key, rewritten_key
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.state.schema import ROOT_INO
@@ -133,8 +133,8 @@ def test_a_proposal_that_others_have_not_agreed_to_ends_nothing(pair: tuple[Devi
     shares, device = packs(first), second.volume.sharing.device
     first.volume.drop_cache()
     proposal = Proposal(1, tuple(on_record(second)))
-    agreed = Ballot({proposal.id_for(device): Answer(Stage.AGREED)})
-    said(second, first, [(proposal_key(device), proposal.encode()), (ballot_key(device), agreed.encode())])
+    agreed = Answers({proposal.id_for(device): Answer(Stage.AGREED)})
+    said(second, first, [(proposal_key(device), proposal.encode()), (answers_key(device), agreed.encode())])
     said(second, first, [(pack_key(pack), None) for pack in proposal.packs])
     check_unharmed(first, content, shares)
 
@@ -175,8 +175,8 @@ def test_a_pack_that_took_the_place_of_another_is_read_before_it_counts(pair: tu
         proposal = Proposal(1, (former,))
         device = second.volume.sharing.device
         said(second, first, [(proposal_key(device), proposal.encode())])
-        ballot = Ballot({proposal.id_for(device): Answer(Stage.PROMISED)})
-        said(second, first, [(ballot_key(device), ballot.encode())])
+        answers = Answers({proposal.id_for(device): Answer(Stage.PROMISED)})
+        said(second, first, [(answers_key(device), answers.encode())])
     first.reopen()  # so that the new pack is old enough for a check-up to ask for it
     first.volume.drop_cache()
     assert [one.state for one in first.volume.engine.health()] == ["ok"] * 3
@@ -197,8 +197,8 @@ def test_without_a_word_of_rewriting_a_claim_does_not_make_the_former_pack_dispe
         said(second, first, [(pack_key(NOWHERE), record.encode())])
         proposal = Proposal(1, (former,))
         said(second, first, [(proposal_key(device), proposal.encode())])
-        ballot = Ballot({proposal.id_for(device): Answer(Stage.PROMISED)})
-        said(second, first, [(ballot_key(device), ballot.encode())])
+        answers = Answers({proposal.id_for(device): Answer(Stage.PROMISED)})
+        said(second, first, [(answers_key(device), answers.encode())])
     collect(first)
     book = first.volume.collector._participant.assembly(unlocked(first.volume.fs)).book()
     (listed,) = [one for one in book.lists if one.proposer == device]

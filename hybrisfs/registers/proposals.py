@@ -7,7 +7,7 @@ proposal  ``d`` device id (16)        version u8 = 2, serial (varint), count (va
                                       pack id (32); count, each id (32) of a pack that no register names;
                                       count, each a share that registers place elsewhere: pack id (32),
                                       index u8, cloud u8. At most 256 together
-ballot    ``v`` device id (16)        version u8 = 1, count (varint <= 4096), each proposal id (16),
+answers   ``v`` device id (16)        version u8 = 1, count (varint <= 4096), each proposal id (16),
                                       stage u8 (1 promised, 2 agreed), count (varint <= 256), each
                                       index of what the proposal names (packs, then orphans, then
                                       strays) that is refused (varint), in ascending order; proposals
@@ -15,7 +15,7 @@ ballot    ``v`` device id (16)        version u8 = 1, count (varint <= 4096), ea
 ========  ==========================  ===============================================================
 
 A device has one proposal at a time; one that names nothing means that there is none. The id of a proposal is
-the BLAKE3 hash of its key and value, derived with the context below: a ballot is about exactly these packs.
+the BLAKE3 hash of its key and value, derived with the context below: an answer is about exactly these packs.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from hybrisfs.kinds import BALLOT, PROPOSAL
+from hybrisfs.kinds import ANSWERS, PROPOSAL
 from sync.codec import DecodeError, Reader, Writer, digest
 
 __all__ = [
     "MAX_PACKS",
     "Answer",
-    "Ballot",
+    "Answers",
     "Book",
     "Listed",
     "Proposal",
     "Stage",
     "Stray",
-    "ballot_key",
+    "answers_key",
     "proposal_key",
 ]
 
@@ -55,8 +55,8 @@ def proposal_key(device: bytes) -> bytes:
     return PROPOSAL.prefix + device
 
 
-def ballot_key(device: bytes) -> bytes:
-    return BALLOT.prefix + device
+def answers_key(device: bytes) -> bytes:
+    return ANSWERS.prefix + device
 
 
 class Stage(IntEnum):
@@ -113,7 +113,7 @@ class Proposal(Struct, frozen=True):
         return Proposal(serial, packs, orphans, strays)
 
     def id_for(self, device: bytes) -> bytes:
-        """What ballots call this proposal of *device*."""
+        """What answers call this proposal of *device*."""
         return digest(_CONTEXT, proposal_key(device) + self.encode(), _ID_SIZE)
 
 
@@ -124,7 +124,7 @@ class Answer(Struct, frozen=True):
     refused: tuple[int, ...] = ()
 
 
-class Ballot(Struct, frozen=True):
+class Answers(Struct, frozen=True):
     """A member's answers by the ids of proposals."""
 
     answers: Mapping[bytes, Answer]
@@ -138,11 +138,11 @@ class Ballot(Struct, frozen=True):
         return out.getvalue()
 
     @staticmethod
-    def decode(value: bytes) -> Ballot:
+    def decode(value: bytes) -> Answers:
         """Raises DecodeError."""
         reader = Reader(value)
         if reader.u8() != _VERSION:
-            raise DecodeError("a ballot of another version")
+            raise DecodeError("answers of another version")
         answers: dict[bytes, Answer] = {}
         before = b""
         for _ in range(reader.varint(_MAX_ANSWERS)):
@@ -157,7 +157,7 @@ class Ballot(Struct, frozen=True):
             answers[proposal] = Answer(Stage(stage), refused)
             before = proposal
         reader.end()
-        return Ballot(answers)
+        return Answers(answers)
 
 
 # -- the rules of unanimous consent, as functions of what the registers hold ----------------------------
@@ -189,16 +189,16 @@ class Listed(Struct, frozen=True):
 
 
 class Book:
-    """Proposals and ballots of the members of a volume, each register with all its concurrent values."""
+    """Proposals and answers of the members of a volume, each register with all its concurrent values."""
 
     def __init__(
         self,
         members: Collection[bytes],
         proposals: Mapping[bytes, Iterable[bytes | None]],
-        ballots: Mapping[bytes, Iterable[bytes | None]],
+        answers: Mapping[bytes, Iterable[bytes | None]],
         readers: Collection[bytes] = (),
     ) -> None:
-        """*proposals* and *ballots*: values by device. A device that is no longer a member, or one of the
+        """*proposals* and *answers*: values by device. A device that is no longer a member, or one of the
         *readers*, may have begun to delete what it had proposed, but no member answers that."""
         self.members = members
         self.proposed: list[Listed] = []
@@ -212,7 +212,7 @@ class Book:
                 if any(named):
                     self.proposed.append(Listed(proposal.id_for(device), device, *named))
         self.lists = [one for one in self.proposed if one.proposer in members and one.proposer not in readers]
-        self._ballots = {device: [_decoded(value) for value in ballots.get(device, ())] for device in members}
+        self._answers = {device: [_decoded(value) for value in answers.get(device, ())] for device in members}
 
     def of(self, device: bytes) -> list[Listed]:
         """What a device proposes; several lists only when it has forked."""
@@ -220,9 +220,7 @@ class Book:
 
     def answer(self, device: bytes, proposal: bytes) -> Answer:
         """What a member says: a forked one only what all its branches say, and all that one refuses."""
-        said: Sequence[Answer] = [
-            ballot.answers.get(proposal, _SILENT) for ballot in self._ballots.get(device, [])
-        ]
+        said: Sequence[Answer] = [one.answers.get(proposal, _SILENT) for one in self._answers.get(device, [])]
         stage = min((one.stage for one in said), default=Stage.NONE)
         return Answer(stage, tuple(sorted({index for one in said for index in one.refused})))
 
@@ -249,8 +247,8 @@ class Book:
         return listed.without(refused)
 
 
-def _decoded(value: bytes | None) -> Ballot:
+def _decoded(value: bytes | None) -> Answers:
     try:
-        return Ballot.decode(value or b"")
+        return Answers.decode(value or b"")
     except DecodeError:
-        return Ballot({})
+        return Answers({})

@@ -1,4 +1,4 @@
-"""Proposals and ballots as they travel, and what counts as agreed."""
+"""Proposals and answers as they travel, and what counts as agreed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybrisfs.registers.ballots import MAX_PACKS, Answer, Ballot, Book, Proposal, Stage, Stray
+from hybrisfs.registers.proposals import MAX_PACKS, Answer, Answers, Book, Proposal, Stage, Stray
 from sync import DecodeError
 
 ADA, BOB, CYD = b"a" * 16, b"b" * 16, b"c" * 16
@@ -47,20 +47,20 @@ def test_proposals_travel(proposal: Proposal) -> None:
 
 @given(answers)
 def test_ballots_travel(found: dict[bytes, Answer]) -> None:
-    assert Ballot.decode(Ballot(found).encode()) == Ballot(found)
+    assert Answers.decode(Answers(found).encode()) == Answers(found)
 
 
 @given(st.binary(max_size=200))
 def test_what_strangers_write_is_refused_or_kept_as_it_is(data: bytes) -> None:
-    for kind in (Proposal, Ballot):
+    for kind in (Proposal, Answers):
         try:
             assert kind.decode(data).encode() == data
         except DecodeError:
             continue
 
 
-def ballot(stage: Stage, *refused: int) -> bytes:
-    return Ballot({Proposal(1, PACKS).id_for(ADA): Answer(stage, refused)}).encode()
+def said(stage: Stage, *refused: int) -> bytes:
+    return Answers({Proposal(1, PACKS).id_for(ADA): Answer(stage, refused)}).encode()
 
 
 def book(**votes: list[bytes | None]) -> Book:
@@ -75,25 +75,25 @@ def book(**votes: list[bytes | None]) -> Book:
 def test_all_members_must_have_promised_before_one_agrees() -> None:
     [listed] = book().lists
     assert book().due(ADA, listed.id) is Stage.PROMISED
-    promised = ballot(Stage.PROMISED)
+    promised = said(Stage.PROMISED)
     assert book(ada=[promised]).due(ADA, listed.id) is Stage.PROMISED
     assert book(ada=[promised], bob=[promised]).due(ADA, listed.id) is Stage.AGREED
 
 
 def test_what_one_refuses_stays() -> None:
     [listed] = book().lists
-    agreed = ballot(Stage.AGREED)
-    assert book(ada=[agreed], bob=[ballot(Stage.PROMISED)]).agreed(listed) is None
-    assert book(ada=[agreed], bob=[ballot(Stage.AGREED, 0)]).agreed(listed) == listed.without({0})
-    assert book(ada=[agreed], bob=[agreed], cyd=[ballot(Stage.AGREED, 1)]).agreed(listed) == listed
+    agreed = said(Stage.AGREED)
+    assert book(ada=[agreed], bob=[said(Stage.PROMISED)]).agreed(listed) is None
+    assert book(ada=[agreed], bob=[said(Stage.AGREED, 0)]).agreed(listed) == listed.without({0})
+    assert book(ada=[agreed], bob=[agreed], cyd=[said(Stage.AGREED, 1)]).agreed(listed) == listed
 
 
 def test_a_forked_device_agrees_with_all_its_branches() -> None:
     [listed] = book().lists
-    agreed = ballot(Stage.AGREED)
-    assert book(ada=[agreed], bob=[agreed, ballot(Stage.PROMISED)]).agreed(listed) is None
+    agreed = said(Stage.AGREED)
+    assert book(ada=[agreed], bob=[agreed, said(Stage.PROMISED)]).agreed(listed) is None
     assert book(ada=[agreed], bob=[agreed, None]).agreed(listed) is None
-    assert book(ada=[agreed], bob=[agreed, ballot(Stage.AGREED, 1)]).agreed(listed) == listed.without({1})
+    assert book(ada=[agreed], bob=[agreed, said(Stage.AGREED, 1)]).agreed(listed) == listed.without({1})
 
 
 def test_what_a_stranger_proposed_is_not_answered() -> None:
