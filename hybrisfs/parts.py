@@ -26,7 +26,7 @@ from hybrisfs.dispersal.pack import PackClouds
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.exchange.following import Following
-from hybrisfs.exchange.links import Links
+from hybrisfs.exchange.peering import Links
 from hybrisfs.home import Home
 from hybrisfs.kv.opening import KeyValues
 from hybrisfs.local_parts import LocalParts

@@ -13,7 +13,7 @@ from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
 from hybrisfs.clouds.objects import ExpectedCheckpoint
 from hybrisfs.dispersal.errors import CloudsUnavailable, Finding
 from hybrisfs.exchange.following import Following
-from hybrisfs.exchange.links import Links
+from hybrisfs.exchange.peering import Links
 from hybrisfs.parts import Clouds, Ground, open_checkpointing
 from hybrisfs.stages import Pause
 from sync import CheckpointId, DecodeError, Head, Members, decode_head, head_name

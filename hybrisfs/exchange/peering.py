@@ -1,27 +1,29 @@
-"""The direct way between the devices of a volume: what links ask of the volume, and when there are any.
-
-What the volume asks of its links is in `hybrisfs.exchange.links`.
-"""
+"""The direct way between the devices of a volume: what the volume asks of its links, what these ask of the
+volume, when there are any, and through which relays."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from blake3 import blake3
 
+from backends.credentials import Credentials
+from backends.errors import StoreError
 from hybrisfs.checkpoint.checkpointer import Checkpointer
 from hybrisfs.errors import HybrisError
 from hybrisfs.exchange.following import Following
-from hybrisfs.exchange.links import Links
 from hybrisfs.local_parts import LocalParts
 from hybrisfs.peers.settings import PeerCallbacks, PeerSettings, Relay
+from hybrisfs.settings.config import VolumeConfig
+from hybrisfs.topic import Topic
 from sync import (
     Action,
     DecodeError,
     Exchange,
+    Head,
     NewerFormatError,
     Offer,
     Send,
@@ -30,11 +32,70 @@ from sync import (
 )
 
 if TYPE_CHECKING:
-    from hybrisfs.peers.service import PeerService
+    from hybrisfs.peers.service import PeerService, PeerStatus
 
-__all__ = ["Peering"]
+__all__ = ["Links", "Peering", "relays_of"]
 
 log = logging.getLogger(__name__)
+
+
+class Links:
+    """What a volume asks of its links; there may be none. Its methods may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._service: PeerService | None = None
+        self._heads: Mapping[bytes, Head] = {}
+        self.heard = Topic[[Head]]()
+        """A linked device has told its head."""
+
+    def are_of(self, service: PeerService | None) -> None:
+        """From now on they are those of *service*; None: there are none."""
+        self._service = service
+
+    def hear(self, device: bytes, head: Head) -> None:
+        """A linked device has told its head."""
+        self._heads = {**self._heads, device: head}
+        self.heard(head)
+
+    def advanced(self) -> None:
+        """The log has grown: linked devices get the new updates."""
+        service = self._service
+        if service is not None:
+            service.advanced()
+
+    def announce(self, head: bytes) -> None:
+        """Give linked devices our sealed head."""
+        service = self._service
+        if service is not None:
+            service.send_beacon(head)
+
+    def fetch_chunk(self, identity: bytes, patience: float) -> bytes | None:
+        """The bytes of a chunk from a linked device; None when none of them has it."""
+        return self.fetch_chunks([identity], patience)[0]
+
+    def fetch_chunks(self, identities: Sequence[bytes], patience: float) -> Sequence[bytes | None]:
+        """See `PeerService.fetch_chunks`."""
+        service = self._service
+        return service.fetch_chunks(identities, patience) if service is not None else [None] * len(identities)
+
+    def heads(self) -> Mapping[bytes, Head]:
+        """By device: its newest head that came over a link."""
+        return self._heads
+
+    def linked(self) -> set[bytes]:
+        """The devices that can be reached directly."""
+        return {one.device_id for one in self.status()}
+
+    def status(self) -> Sequence[PeerStatus]:
+        service = self._service
+        return service.status() if service is not None else ()
+
+    @property
+    def port(self) -> int | None:
+        """Where other devices reach this one."""
+        service = self._service
+        return service.port if service is not None else None
+
 
 _SECRET: Final = b"hybrisfs direct links"
 
@@ -181,8 +242,8 @@ class Peering:
         self._signals.awaited = len(self._sharing.current_members()) > len(linked) + 1
 
     def _look_after(self) -> None:
-        self.look_at_relays()
         """Look for devices that are not linked: an announcement may have been lost while a cable was out."""
+        self.look_at_relays()
         if self._signals.awaited:
             self.members_changed()
 
@@ -231,3 +292,28 @@ class _DurableExchange:
             is_uncommitted = self._fs.is_uncommitted(tx)
         if is_uncommitted:
             self._committer.commit_now()
+
+
+_SCHEME: Final = "relay://"
+
+
+def relays_of(config: VolumeConfig, credentials: Credentials) -> list[Relay]:
+    """The relays that are clouds of the volume, and those that the user has named: the ones whose tokens are
+    on this device, each once."""
+    urls = [one.url for one in config.clouds if one.url.startswith(_SCHEME)]
+    found = [_relay(url, credentials) for url in dict.fromkeys([*urls, *config.links.relays])]
+    return [one for one in found if one is not None]
+
+
+def _relay(url: str, credentials: Credentials) -> Relay | None:
+    from backends.relay import RelayStore, pin_of, port_of  # only volumes that have one need it
+
+    try:
+        address = RelayStore.kind.parse(url)
+        token = credentials.lookup(url).get("token")
+    except StoreError as error:
+        log.info("no links through a relay: %s", error)
+        return None
+    if not token:
+        return None
+    return Relay((address.host, port_of(address)), pin_of(address), address.path, token)

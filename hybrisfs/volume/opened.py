@@ -18,7 +18,7 @@ from hybrisfs.admit.damaged_database import is_damage, naming_damage, rebuild_ad
 from hybrisfs.api.devices import Accused
 from hybrisfs.dispersal.errors import DispersalError
 from hybrisfs.environment import Environment
-from hybrisfs.exchange.links import Links
+from hybrisfs.exchange.peering import Links
 from hybrisfs.home import Home
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.merge.unsigned import is_withheld

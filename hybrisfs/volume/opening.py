@@ -29,8 +29,7 @@ from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.errors import UsageError
 from hybrisfs.exchange.following import Following
-from hybrisfs.exchange.peering import Peering
-from hybrisfs.exchange.relays import relays_of
+from hybrisfs.exchange.peering import Peering, relays_of
 from hybrisfs.gc.archive import Archive
 from hybrisfs.gc.collector import Collector
 from hybrisfs.gc.find import Pages

@@ -26,7 +26,7 @@ from hybrisfs.dispersal.pack import ChunkLocation, EncodedPack, Redundancy
 from hybrisfs.dispersal.seal import Sealer
 from hybrisfs.dispersal.share import TableSealer
 from hybrisfs.environment import SYSTEM, Environment
-from hybrisfs.exchange.links import Links
+from hybrisfs.exchange.peering import Links
 from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import EpochKeys, SharedKeys, VolumeKeys
 from hybrisfs.local_parts import open_local_parts

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from backends.credentials import Secrets
 from backends.errors import AuthError
-from hybrisfs.exchange.relays import relays_of
+from hybrisfs.exchange.peering import relays_of
 from hybrisfs.peers.settings import PeerSettings, Relay
 from hybrisfs.settings.config import CloudConfig, VolumeConfig
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from hybrisfs.dispersal.errors import CloudsUnavailable
 from hybrisfs.environment import Environment, Limits
-from hybrisfs.exchange.links import Links
+from hybrisfs.exchange.peering import Links
 from hybrisfs.parts import Shipping, open_shipping
 from hybrisfs.write.layout import ChunkLimits
 from hybrisfs.write.relay import (

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from hybrisfs.exchange.links import Links
+from hybrisfs.exchange.peering import Links
 from hybrisfs.write.relay import _FORGO_SECONDS, COPY_SECONDS, RELAY_SECONDS
 from hybrisfs.write.relayer import Relayer
 from sync import Head
