@@ -31,10 +31,14 @@ as on the control socket; that is why paths travel in bodies. A GET answers 304 
 
 from __future__ import annotations
 
+import difflib
 import hashlib
+import itertools
 import json
 import os
+import tempfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from msgspec import UNSET
@@ -46,10 +50,15 @@ from starlette.routing import BaseRoute, Route
 from dashboard.actions import AnyRequest, ask, perform
 from dashboard.guard import Session, owner_of
 from dashboard.jobs import Jobs
-from dashboard.merging import merge
 from hybrisfs.api.clouds import CloudListRequest
 from hybrisfs.api.cost import CostRequest
-from hybrisfs.api.decisions import ConflictsListRequest, DeletionsListRequest, DeletionsShowRequest
+from hybrisfs.api.decisions import (
+    ConflictsCompareRequest,
+    ConflictsListRequest,
+    ConflictsSettleRequest,
+    DeletionsListRequest,
+    DeletionsShowRequest,
+)
 from hybrisfs.api.files import FileReadRequest, FolderListRequest, PinListRequest
 from hybrisfs.api.key_value import FoundKey, KvContainersRequest, KvPageRequest, Place
 from hybrisfs.api.maintenance import Kit, RecoveryShowRequest
@@ -76,10 +85,11 @@ from hybrisfs.client import (
     cloud_kinds,
     install_service,
     judge,
+    scratch_folder,
     service_status,
 )
 
-__all__ = ["Api"]
+__all__ = ["Api", "merge"]
 
 _MAX_BODY: Final = 64 << 10  # bytes
 _PAGE: Final = 100  # names, keys or conflicts in one answer
@@ -397,3 +407,45 @@ def _text(data: bytes) -> str | None:
     except UnicodeDecodeError as error:
         # A character may be cut off where the beginning ends.
         return data[: error.start].decode("utf-8") if error.start >= len(data) - 3 > 0 else None
+
+
+# -- merging of versions in conflict, in two steps: what would become of them, and that it does -------
+
+
+_LARGEST: Final = 1 << 20  # bytes of a text whose difference is shown; finding it takes long
+_LINES: Final = 500  # of the difference
+
+
+def merge(volume: str, path: str, mark: str | None) -> Message:
+    """Without a mark: the versions of a file that are in conflict, whether they can be merged, or why not,
+    and what that would change. With the mark of such an answer: merge them, if they are still the same.
+
+    Raises HybrisError.
+    """
+    with tempfile.TemporaryDirectory(prefix="hybrisfs-merge-", dir=scratch_folder()) as name:
+        folder = Path(name)
+        found = ask(ConflictsCompareRequest(name=volume, path=path, into=name))
+        merged = folder / "merged"
+        if mark is None:
+            lines = _difference(folder / "0", merged) if found.merged else []
+            return {
+                "path": found.path,
+                "versions": found.versions,
+                "merged": found.merged,
+                "why": found.why,
+                "mark": found.mark,
+                "difference": None if lines is None else lines[:_LINES],
+                "more": lines is not None and len(lines) > _LINES,
+            }
+        if not found.merged or found.mark != mark:
+            raise UsageError("the versions are not those that were shown", "", "Look again.")
+        ask(ConflictsSettleRequest(name=found.name, path=found.path, mark=mark, source=str(merged)))
+        return {"path": found.path}
+
+
+def _difference(before: Path, after: Path) -> list[str] | None:
+    """The lines of a unified diff, without its head; None for texts that are too large."""
+    if max(before.stat().st_size, after.stat().st_size) > _LARGEST:
+        return None
+    old, new = (path.read_bytes().decode().removesuffix("\n").split("\n") for path in (before, after))
+    return list(itertools.islice(difflib.unified_diff(old, new, lineterm=""), 2, 3 + _LINES))

@@ -13,11 +13,24 @@ than this program knows, are taken as they are.
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from hybrisfs.dispersal.errors import IntegrityError, NewerVersionError
 from hybrisfs.dispersal.share import PREFIX_SIZE, pack_id_of, parse_prefix, parse_share_name
-from sync import DecodeError, NewerFormatError, check_in_clear
+from sync.checkpoint import read_object_header
+from sync.codec import DecodeError, Reader
+from sync.errors import NewerFormatError
+from sync.head import read_head_header
+from sync.segment import read_segment_header
 
 __all__ = ["problem_of"]
+
+_HEADERS: Final = (
+    (re.compile(r"heads/[0-9a-f]{32}"), read_head_header),
+    (re.compile(r"log/[0-9a-f]{32}/[0-9a-f]{16}-[0-9a-f]{16}"), read_segment_header),
+    (re.compile(r"checkpoints/[0-9a-f]{64}"), read_object_header),
+)
 
 
 def problem_of(name: str, data: bytes) -> str:
@@ -26,7 +39,9 @@ def problem_of(name: str, data: bytes) -> str:
         share = parse_share_name(name)
         if share is not None:
             return _problem_of_share(share[0], data)
-        check_in_clear(name, data)
+        for form, read in _HEADERS:
+            if form.fullmatch(name):
+                read(Reader(data), name)
     except (NewerVersionError, NewerFormatError):
         return ""
     except (IntegrityError, DecodeError) as error:

@@ -36,7 +36,6 @@ from sync.head import (
     head_name,
 )
 from sync.identity import DEVICE_ID_SIZE, DeviceKey, Members, device_id_of
-from sync.in_clear import check_in_clear
 from sync.log import Bound, LogState
 from sync.log_tree import AcceptedLog, Branch, Branches, Known, Successor, branch_id
 from sync.messages import MAX_MESSAGE
@@ -152,7 +151,6 @@ __all__ = [
     "Writer",
     "ZERO_HASH",
     "branch_id",
-    "check_in_clear",
     "decode_head",
     "decode_segment",
     "decode_signed",

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Final
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from msgspec.structs import replace
 
-from backends.address import scheme_of, without_secrets
+from backends.address import scheme_of, short_name, without_secrets
+from backends.credentials import Credentials
+from backends.errors import StoreError
+from backends.registry import secrets_of, server_of
 from backends.store import Store
 from hybrisfs.api import clouds as api
 from hybrisfs.api.clouds import (
@@ -40,7 +47,6 @@ from hybrisfs.merge.cloud_records import (
 from hybrisfs.parts import Clouds, Writing
 from hybrisfs.settings.config import MAX_CLOUDS, choose_redundancy
 from hybrisfs.stores.cloud_names import name_clouds, require_name, unknown_cloud
-from hybrisfs.stores.fault_domains import lost_together
 from hybrisfs.stores.new_folder import require_ready
 from hybrisfs.stores.retention import Retentions, keep_deleted, stop_keeping, try_retention
 from hybrisfs.stores.tryout import (
@@ -52,7 +58,7 @@ from hybrisfs.stores.tryout import (
     try_place,
 )
 
-__all__ = ["CloudControl"]
+__all__ = ["CloudControl", "lost_together"]
 
 _LOOK_SECONDS: Final = 15.0
 _SHOWN: Final = {
@@ -400,3 +406,42 @@ class CloudControl:
                 f"this is the same place as the cloud {names.get(same[0], same[0])}",
                 "two shares in one place would be lost together",
             )
+
+
+# -- which clouds would be lost together: those on one disk, at one host, in one account --------------
+# A volume that bears the loss of f clouds counts each as one. Nothing is refused here: two clouds on one disk
+# do to try a volume out, and of two accounts at one provider nobody can tell how far apart they are.
+
+
+def lost_together(clouds: Sequence[tuple[str, str]], credentials: Credentials) -> list[str]:
+    """A sentence on each group of *clouds*, given by name and URL, that one failure can take."""
+    domains: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for name, url in clouds:
+        # To open the cloud says what is wrong with its URL or its secrets.
+        with contextlib.suppress(ValueError, OSError, StoreError):
+            domains[_domain(url, credentials)].append(name)
+    return [
+        f"{', '.join(names[:-1])} and {names[-1]} are {where}, so they may be lost together: a volume that "
+        "counts on them as on several clouds is less safe than it says"
+        for (where, *_), names in domains.items()
+        if len(names) > 1
+    ]
+
+
+def _domain(url: str, credentials: Credentials) -> tuple[str, ...]:
+    """What a cloud is lost with, first as it follows "they are". Raises ValueError, OSError, StoreError."""
+    parts = urlsplit(url)
+    if parts.scheme == "file":
+        folder = Path(os.path.normpath(unquote(parts.path, errors="surrogateescape")))
+        while not folder.exists():
+            folder = folder.parent
+        return "on one disk", str(folder.stat().st_dev)
+    if (scheme := scheme_of(url)) == "rclone":
+        return (f"in one remote of {scheme}, {short_name(url)}",)
+    host = urlsplit(server_of(url) or "").hostname or parts.hostname or ""
+    accounts = [secret.name for secret in secrets_of(url) if secret.account]
+    if not accounts:
+        return (f"at one host, {host}",)
+    secrets = credentials.lookup(url)
+    known = next((value for name in accounts if (value := secrets.get(name))), "")
+    return f"in one account at {host}", known, *parse_qs(parts.query).get("profile", [])

@@ -9,7 +9,7 @@ import pytest
 
 from backends.credentials import NO_CREDENTIALS, Secrets
 from backends.errors import AuthError
-from hybrisfs.stores.fault_domains import lost_together
+from hybrisfs.clouds.control import lost_together
 
 
 class Known:
