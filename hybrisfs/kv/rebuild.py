@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import sqlite3
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from msgspec import Struct, field
 
@@ -27,6 +26,7 @@ from hybrisfs.kv.record import KeyMetadata, check_container, encode_key
 from hybrisfs.kv.repetition import unpack_writes
 from hybrisfs.kv.rmds import DeviceMetadata, DeviceStore
 from hybrisfs.kv.seal import STORE_ID_SIZE, VALUE_PREFIX, is_own_store, parse_value_name
+from hybrisfs.state.damaged import DamagedFile
 from sync.codec import DecodeError
 
 __all__ = ["Orphans", "RebuiltMetadata", "UnnamedValues", "find_orphans", "rebuild"]
@@ -95,28 +95,12 @@ def _fill(
         connection.execute("COMMIT")
 
 
-class _Damaged:
-    """The database at *path*, for reading. What cannot be read is left out."""
-
-    def __init__(self, path: Path) -> None:
-        self._db: sqlite3.Connection | None = None
-        with contextlib.suppress(sqlite3.Error):
-            self._db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-            self._db.text_factory = bytes
-
-    def close(self) -> None:
-        if self._db is not None:
-            self._db.close()
-
-    def _rows(self, query: str) -> Iterator[Any]:
-        if self._db is None:
-            return
-        with contextlib.suppress(sqlite3.Error, OverflowError):
-            yield from self._db.execute(query)
+class _Damaged(DamagedFile):
+    """The rows of `kv.db`. What cannot be read is left out."""
 
     def store(self) -> bytes | None:
         """The id of the store."""
-        for (value,) in self._rows("SELECT value FROM meta WHERE key = 'store'"):
+        for (value,) in self.readable("SELECT value FROM meta WHERE key = 'store'"):
             if isinstance(value, bytes) and len(value) == STORE_ID_SIZE:
                 return value
         return None
@@ -124,7 +108,7 @@ class _Damaged:
     def containers(self) -> dict[int, str]:
         """Names by number; each name once."""
         found: dict[str, int] = {}
-        for number, name in self._rows("SELECT number, name FROM container"):
+        for number, name in self.readable("SELECT number, name FROM container"):
             with contextlib.suppress(HybrisError, UnicodeDecodeError, AttributeError):
                 if _is_number(number):
                     found.setdefault(check_container(name.decode()), number)
@@ -136,7 +120,7 @@ class _Damaged:
         lost = set[tuple[object, object]]()
         for order in _SCANS:
             query = f"SELECT container, key, record FROM entry ORDER BY container {order}, key {order}"
-            for container, key, record in self._rows(query):
+            for container, key, record in self.readable(query):
                 try:
                     if not _is_number(container):
                         raise DecodeError("no container")

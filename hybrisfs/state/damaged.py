@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from hybrisfs.kinds import CONTENT
 from hybrisfs.state.chunk_states import ELSEWHERE
 from hybrisfs.state.redo import NONCE_SIZE, Range, Record, RedoLog
 
-__all__ = ["DamagedRows", "UnreadablePartError"]
+__all__ = ["DamagedFile", "DamagedRows", "UnreadablePartError"]
 
 _FILES_ONLY_HERE: Final = (
     f"SELECT DISTINCT ino FROM pending WHERE substr(key, 1, 1) = {CONTENT.sql_prefix}",
@@ -43,11 +43,8 @@ class UnreadablePartError(Exception):
     """A part of a file cannot be read."""
 
 
-class DamagedRows:
-    """The database at *path*, for reading; text comes as bytes. Close it in the end.
-
-    No method raises sqlite3.Error: rows that cannot be read are left out, unless it says otherwise.
-    """
+class DamagedFile:
+    """A database that may be damaged, for reading; text comes as bytes. Close it in the end."""
 
     def __init__(self, path: Path) -> None:
         self._db: sqlite3.Connection | None = None
@@ -55,13 +52,39 @@ class DamagedRows:
             with contextlib.suppress(sqlite3.Error):
                 self._db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
                 self._db.text_factory = bytes
+
+    def close(self) -> None:
+        if self._db is not None:
+            self._db.close()
+
+    def readable(self, query: str, *parameters: object) -> Iterator[Any]:
+        """The rows of a query up to the first one that cannot be read."""
+        if self._db is not None:
+            with contextlib.suppress(sqlite3.Error, OverflowError):
+                yield from self._db.execute(query, parameters)
+
+    def all(self, query: str, *parameters: object) -> list[Any]:
+        """All rows of a query. Raises UnreadablePartError unless all can be read."""
+        if self._db is None:
+            raise UnreadablePartError
+        try:
+            return self._db.execute(query, parameters).fetchall()
+        except sqlite3.Error as error:
+            raise UnreadablePartError from error
+
+
+class DamagedRows(DamagedFile):
+    """The rows of `volume.db`: those that cannot be read are left out, unless a method says otherwise."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
         self.ranges: list[Range] = []
         """The bytes that the redo log has, in the order in which they were written to the journal."""
         with contextlib.suppress(sqlite3.Error, OSError, DamagedError):
             self._show_records(path)
 
     def _show_records(self, path: Path) -> None:
-        nonces = self._readable("SELECT value FROM meta WHERE key = 'redo'")
+        nonces = list(self.readable("SELECT value FROM meta WHERE key = 'redo'"))
         nonce = nonces[0][0] if nonces else None
         if self._db is None or not isinstance(nonce, bytes) or len(nonce) != NONCE_SIZE:
             return
@@ -91,30 +114,26 @@ class DamagedRows:
         _replace(db, "pending", [row[:1] for row in pending], pending)
         self.ranges += record.ranges
 
-    def close(self) -> None:
-        if self._db is not None:
-            self._db.close()
-
     def members(self) -> list[tuple[Any, ...]]:
         """Device, public key, name and state of the members."""
-        return self._readable("SELECT device, public, name, state FROM member")
+        return list(self.readable("SELECT device, public, name, state FROM member"))
 
     def inviter(self) -> Any:
         """The id of the device that let this one in; None when it cannot be read."""
-        rows = self._readable("SELECT value FROM meta WHERE key = 'inviter'")
+        rows = list(self.readable("SELECT value FROM meta WHERE key = 'inviter'"))
         return rows[0][0] if rows else None
 
     def files_only_here(self) -> set[Any]:
         """The numbers of the files with bytes that no cloud is known to have."""
-        return {ino for query in _FILES_ONLY_HERE for (ino,) in self._readable(query)}
+        return {ino for query in _FILES_ONLY_HERE for (ino,) in self.readable(query)}
 
     def nodes(self, ino: int) -> list[tuple[Any, ...]]:
         """Mode, size and number of names of the node with this number, if there is one."""
-        return self._readable("SELECT mode, size, nlink FROM node WHERE ino = ?", ino)
+        return list(self.readable("SELECT mode, size, nlink FROM node WHERE ino = ?", ino))
 
     def places(self, ino: int) -> list[tuple[Any, ...]]:
         """Folder and name of a place of the node with this number, if it has one."""
-        return self._readable("SELECT parent, name FROM place WHERE ino = ? LIMIT 1", ino)
+        return list(self.readable("SELECT parent, name FROM place WHERE ino = ? LIMIT 1", ino))
 
     def parts(self, ino: int) -> list[tuple[Any, ...]]:
         """Of each part of a file: its offset, its length, and from which byte of its chunk on; id, length,
@@ -122,7 +141,7 @@ class DamagedRows:
 
         Raises UnreadablePartError unless all can be read.
         """
-        return self._all(
+        return self.all(
             "SELECT f.offset, f.length, f.skip, c.id, c.length, c.segment, c.position FROM file_chunk f "
             "LEFT JOIN chunk c ON c.number = f.chunk WHERE f.ino = ? ORDER BY f.offset",
             ino,
@@ -133,25 +152,9 @@ class DamagedRows:
 
         Raises UnreadablePartError unless all can be read.
         """
-        return self._all(
+        return self.all(
             "SELECT start, length, segment, position FROM extent WHERE ino = ? ORDER BY start", ino
         )
-
-    def _readable(self, query: str, *parameters: object) -> list[Any]:
-        if self._db is None:
-            return []
-        rows: list[Any] = []
-        with contextlib.suppress(sqlite3.Error):
-            rows.extend(self._db.execute(query, parameters))
-        return rows
-
-    def _all(self, query: str, *parameters: object) -> list[Any]:
-        if self._db is None:
-            raise UnreadablePartError
-        try:
-            return self._db.execute(query, parameters).fetchall()
-        except sqlite3.Error as error:
-            raise UnreadablePartError from error
 
 
 def _replace(
