@@ -233,7 +233,7 @@ ARE_MADE_OF_ROWS = ("hybrisfs.log", "hybrisfs.members")
 # Three live as long as one transaction; the last one has an exchange of `sync` read the log, and takes the
 # transaction round each of its calls.
 KEEP_THE_TRANSACTION = (
-    "hybrisfs.gc.assembly",
+    "hybrisfs.gc.participant",
     "hybrisfs.merge.origins",
     "hybrisfs.merge.unsigned",
     "hybrisfs.exchange.peering",

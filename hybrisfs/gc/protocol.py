@@ -9,10 +9,10 @@ state      how it shows                     what comes next                 when
 =========  ===============================  ==============================  ================================
 heard      no answer of ours                `Examine`: condemn the packs,   at once
                                             look for what is needed
-examined   no answer of ours, `examined`    `Answer`: promised              lists named since were read
-promised   our answer                       `Answer`: agreed                all members have promised, and
+examined   no answer of ours, `examined`    `Reply`: promised               lists named since were read
+promised   our answer                       `Reply`: agreed                 all members have promised, and
                                                                             lists named since were read
-answered   promised or agreed               `Answer`: refused, too          something needs a pack now
+answered   promised or agreed               `Reply`: refused, too           something needs a pack now
 withdrawn  condemned packs, no proposal     `Release`                       at once
 =========  ===============================  ==============================  ================================
 
@@ -51,12 +51,11 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
-from hybrisfs.registers.proposals import MAX_PACKS, Book, Listed, Stage, Stray
-from hybrisfs.registers.proposals import Answer as Said
+from hybrisfs.registers.proposals import MAX_PACKS, Answer, Book, Listed, Stage, Stray
 
 __all__ = [
     "Action",
-    "Answer",
+    "Reply",
     "Consent",
     "Delete",
     "End",
@@ -129,10 +128,10 @@ class ReadPages(Struct, frozen=True):
     pages: tuple[bytes, ...]
 
 
-class Answer(Struct, frozen=True):
+class Reply(Struct, frozen=True):
     """Sign these answers, by proposal; they replace all earlier answers of this device."""
 
-    answers: dict[bytes, Said]
+    answers: dict[bytes, Answer]
 
 
 class End(Struct, frozen=True):
@@ -159,7 +158,7 @@ class Propose(Struct, frozen=True):
     put_off: tuple[bytes, ...] = ()
 
 
-Action: TypeAlias = Release | Examine | ReadPages | Answer | End | Delete | Propose
+Action: TypeAlias = Release | Examine | ReadPages | Reply | End | Delete | Propose
 
 
 class Consent:
@@ -216,20 +215,20 @@ class Consent:
         """Includes packs answered before the start: those that are not condemned are refused."""
         return listed.id in self._examined or self._said(book, listed).stage is not Stage.NONE
 
-    def _said(self, book: Book, listed: Listed) -> Said:
+    def _said(self, book: Book, listed: Listed) -> Answer:
         return book.answer(self._device, listed.id)
 
-    def _answer(self, book: Book, known: Knowledge) -> Answer | None:
+    def _answer(self, book: Book, known: Knowledge) -> Reply | None:
         examined = [one for one in book.lists if self._is_examined(book, one)]
         before = {one.id: self._said(book, one) for one in examined}
         answers = {
-            one.id: Said(
+            one.id: Answer(
                 book.due(self._device, one.id),
                 tuple(sorted({*before[one.id].refused, *_refused(one, known)})),
             )
             for one in examined
         }
-        return None if answers == before else Answer(answers)
+        return None if answers == before else Reply(answers)
 
     def _conclude(self, book: Book, known: Knowledge) -> Action | None:
         own = book.of(self._device)

@@ -18,7 +18,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from hybrisfs.gc.protocol import (
     Action,
-    Answer,
     Consent,
     Delete,
     End,
@@ -26,10 +25,10 @@ from hybrisfs.gc.protocol import (
     Propose,
     ReadPages,
     Release,
+    Reply,
     Worth,
 )
-from hybrisfs.registers.proposals import Answer as Said
-from hybrisfs.registers.proposals import Answers, Book, Proposal, Stage, Stray
+from hybrisfs.registers.proposals import Answer, Answers, Book, Proposal, Stage, Stray
 
 PACKS = tuple(bytes([number]) * 32 for number in range(1, 4))
 ORPHANS = tuple(bytes([number]) * 32 for number in range(8, 10))
@@ -285,7 +284,7 @@ class Consenting(RuleBasedStateMachine):
     @rule(stage=st.sampled_from(list(Stage)), packs=st.sets(st.sampled_from(PACKS)))
     def lie(self, stage: Stage, packs: set[bytes]) -> None:
         liar = self.nodes[-1]
-        answers = {one.id: Said(stage) for one in liar.book().lists if stage is not Stage.NONE}
+        answers = {one.id: Answer(stage) for one in liar.book().lists if stage is not Stage.NONE}
         self.serial += 1
         liar.sign(
             answers=Answers(answers).encode(), proposal=Proposal(self.serial, tuple(sorted(packs))).encode()
@@ -309,7 +308,7 @@ class Consenting(RuleBasedStateMachine):
                     if pack in node.wanted:
                         node.wanted[pack] = True
                 node.consent.pages_read()
-            case Answer():
+            case Reply():
                 self.check_answer(node, action)
                 node.sign(answers=Answers(action.answers).encode())
             case End():
@@ -330,10 +329,10 @@ class Consenting(RuleBasedStateMachine):
 
     # -- what holds --------------------------------------------------------------------------------------
 
-    def check_answer(self, node: Node, action: Answer) -> None:
+    def check_answer(self, node: Node, action: Reply) -> None:
         book = node.book()
         for listed in book.lists:
-            before, now = book.answer(node.id, listed.id), action.answers.get(listed.id, Said(Stage.NONE))
+            before, now = book.answer(node.id, listed.id), action.answers.get(listed.id, Answer(Stage.NONE))
             assert now.stage >= before.stage, "a promise was taken back"
             assert set(now.refused) >= set(before.refused), "a refusal was taken back"
             if now.stage is Stage.AGREED is not before.stage:
