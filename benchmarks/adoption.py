@@ -20,8 +20,8 @@ from hybrisfs.checkpoint.intake import Adoption, check_snapshot
 from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
 from hybrisfs.checkpoint.snapshot import SnapshotHash, Snapshotter
 from hybrisfs.environment import SYSTEM
-from hybrisfs.merge.state_hash import state_hash
 from hybrisfs.process import without_collections
+from hybrisfs.sharing.agreement import state_hash
 from hybrisfs.state.checkpoints import StoredSnapshot
 from sync.checkpoint import Root
 from tests.merge.fleet import Device, Fleet

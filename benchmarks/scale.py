@@ -25,7 +25,7 @@ from benchmarks.pages import Page, Section, options_of, publish
 from benchmarks.report import significant, terminal
 from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
 from hybrisfs.environment import SYSTEM
-from hybrisfs.merge.state_hash import state_hash
+from hybrisfs.sharing.agreement import state_hash
 from hybrisfs.state.checkpoints import StoredSnapshot
 from sync import OneKey
 from sync.checkpoint import Root, Statement

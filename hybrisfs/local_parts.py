@@ -10,8 +10,7 @@ from msgspec import Struct
 from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.keyring import KeyRing
 from hybrisfs.receive.take import Upcoming
-from hybrisfs.sharing.awaited_log import AwaitedLog
-from hybrisfs.sharing.sharing import Sharing
+from hybrisfs.sharing.sharing import AwaitedLog, Sharing
 from hybrisfs.stages import Signals
 from hybrisfs.state.database import Database
 from hybrisfs.state.journal import Journal

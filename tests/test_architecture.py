@@ -99,7 +99,7 @@ LAYERS = (
     ("listening", "qr", "shown", "topic", "wire"),
     ("api", "dispersal", "peers", "registers", "stages"),
     ("quorums", "exposition", "history", "home", "keys", "prices", "state", "verdict"),
-    ("events", "keyring", "recovery", "systemd"),
+    ("events", "keyring", "recovery"),
     ("members", "service_manager"),
     ("log",),
     ("state.state",),  # the lock, and the transaction with all tables, the log and the members

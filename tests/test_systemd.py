@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hybrisfs.systemd import JournalFormatter, notify
+from hybrisfs.service_manager import JournalFormatter, notify
 
 
 @pytest.mark.parametrize("abstract", [False, True])

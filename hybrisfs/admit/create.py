@@ -20,8 +20,7 @@ from hybrisfs.registers.node_id import new_volume_id
 from hybrisfs.settings.config import CloudConfig, VolumeConfig, choose_redundancy
 from hybrisfs.state.database import Database
 from hybrisfs.stores.cloud_names import name_clouds
-from hybrisfs.stores.new_folder import require_ready
-from hybrisfs.stores.own_places import MARKER_NAME, OwnPlaces, marker
+from hybrisfs.stores.own_places import MARKER_NAME, OwnPlaces, marker, require_ready
 from hybrisfs.stores.tryout import open_for_test, unusable
 
 __all__ = [

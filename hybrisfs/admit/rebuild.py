@@ -42,7 +42,7 @@ from hybrisfs.members.members import Member
 from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import attr_key
 from hybrisfs.settings.config import VolumeConfig
-from hybrisfs.sharing.awaited_log import REBUILDING_FOLDER
+from hybrisfs.sharing.sharing import REBUILDING_FOLDER
 from hybrisfs.state.damaged import UnreadablePartError
 from hybrisfs.state.database import Database, lock_exclusively
 from hybrisfs.state.journal import Journal

@@ -47,7 +47,7 @@ from hybrisfs.merge.cloud_records import (
 from hybrisfs.parts import Clouds, Writing
 from hybrisfs.settings.config import MAX_CLOUDS, choose_redundancy
 from hybrisfs.stores.cloud_names import name_clouds, require_name, unknown_cloud
-from hybrisfs.stores.new_folder import require_ready
+from hybrisfs.stores.own_places import require_ready
 from hybrisfs.stores.retention import Retentions, keep_deleted, stop_keeping, try_retention
 from hybrisfs.stores.tryout import (
     PROBE_LIMIT,

@@ -21,8 +21,7 @@ from hybrisfs.dispersal.probe import Marker
 from hybrisfs.dispersal.upkeep import Repair, Upkeep, WrongObject
 from hybrisfs.errors import HybrisError
 from hybrisfs.keyring import KeyRing
-from hybrisfs.kv.cloud_mend import CloudMender, Held
-from hybrisfs.kv.mend import ValueMender
+from hybrisfs.kv.mend import CloudMender, Held, ValueMender
 from hybrisfs.kv.metadata import Found
 from hybrisfs.kv.opening import KeyValues
 from hybrisfs.kv.seal import is_value_name

@@ -27,7 +27,7 @@ from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import HybrisError
 from hybrisfs.home import Home, logs_to_journal, watchdog_seconds
 from hybrisfs.polling import readable
-from hybrisfs.systemd import JournalFormatter, inherited_listener, notify
+from hybrisfs.service_manager import JournalFormatter, inherited_listener, notify
 from hybrisfs.wire import Channel, ChannelError, connect_socket
 
 __all__ = ["Watchdog", "main"]

@@ -26,15 +26,13 @@ from hybrisfs.kv.errors import AmbiguousVersionError, ConditionNotMetError
 from hybrisfs.kv.record import Condition, Timestamp, encode_key
 from hybrisfs.kv.rooms import Rooms, content_of, size_of
 from hybrisfs.kv.seal import STORE_ID_SIZE, ValueSealer
-from hybrisfs.quorums.conditional import write_if
 from hybrisfs.quorums.consensus import KEPT_SECONDS
-from hybrisfs.quorums.holds import Holds
 from hybrisfs.quorums.names import Names, Version
 from hybrisfs.quorums.reading import collect, is_latest, read
 from hybrisfs.quorums.register import Draft, Found, Part, Register
 from hybrisfs.quorums.rounds import Answer, Protocol, ProtocolRunner, RoundFailedError
-from hybrisfs.quorums.snapshot import Snapshot, Survey, erase, survey, take_snapshot
-from hybrisfs.quorums.transaction import Member, Transaction, tidy
+from hybrisfs.quorums.snapshot import Holds, Snapshot, Survey, erase, survey, take_snapshot
+from hybrisfs.quorums.transaction import Member, Transaction, tidy, write_if
 from hybrisfs.registers.entries import MAX_ATTRIBUTES
 from sync.seal import SealKeys
 

@@ -20,10 +20,8 @@ from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.environment import sync_directory
 from hybrisfs.errors import DamagedError, HybrisError, UsageError
 from hybrisfs.keys import VolumeKeys
-from hybrisfs.kv.cloud_mend import CloudMender
 from hybrisfs.kv.cloud_place import is_on_clouds
-from hybrisfs.kv.cloud_store import CloudStore
-from hybrisfs.kv.cloud_stores import CloudStores
+from hybrisfs.kv.cloud_store import CloudStore, CloudStores
 from hybrisfs.kv.containers import Authority, Key
 from hybrisfs.kv.database import MetadataDatabase
 from hybrisfs.kv.errors import (
@@ -34,7 +32,7 @@ from hybrisfs.kv.errors import (
 )
 from hybrisfs.kv.log_moves import MovedContainer
 from hybrisfs.kv.log_store import LogStore
-from hybrisfs.kv.mend import ValueMender
+from hybrisfs.kv.mend import CloudMender, ValueMender
 from hybrisfs.kv.migrate import Moved, Store, finish, give_up, left_behind, migrate
 from hybrisfs.kv.record import check_container, container_of, is_leaving, is_usable
 from hybrisfs.kv.rmds import DeviceStore

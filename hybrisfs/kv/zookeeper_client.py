@@ -8,7 +8,7 @@ transaction is made again, the other way: a ``multi`` that fails has done nothin
 compared by making its znode and removing it again. What is there instead when a comparison fails is read
 afterwards: keys are then as of different moments after that failure, as `MetadataService.transact` allows.
 
-`hybrisfs.kv.zookeeper_lists` has the lists of keys, which are of one moment.
+`hybrisfs.kv.zookeeper_reads` has the lists of keys, which are of one moment.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ from hybrisfs.kv.service import (
     after_prefix,
 )
 from hybrisfs.kv.service_url import Access, ServiceUrl
-from hybrisfs.kv.zookeeper_lists import Bucket, BucketReading
-from hybrisfs.kv.zookeeper_reads import read_together
+from hybrisfs.kv.zookeeper_reads import Bucket, BucketReading, read_together
 from hybrisfs.kv.zookeeper_session import Session, Watch
 from hybrisfs.kv.zookeeper_tree import CONTAINERS, DROPPED, ENTRIES, Tree
 
@@ -223,7 +222,7 @@ class ZookeeperClient(MetadataService):
         return BucketReading(self, first, end, size)
 
     def changes(self, container: bytes) -> Mapping[str, int]:
-        """See `hybrisfs.kv.zookeeper_lists.Buckets`."""
+        """See `hybrisfs.kv.zookeeper_reads.Buckets`."""
         return {bucket.path: bucket.change for bucket in self._buckets(container)}
 
     def _buckets(self, container: bytes) -> list[_BucketFacts]:
@@ -243,7 +242,7 @@ class ZookeeperClient(MetadataService):
         return self._session.read(look)
 
     def contents(self, paths: Sequence[str], first: bytes, end: bytes) -> Mapping[str, Bucket]:
-        """See `hybrisfs.kv.zookeeper_lists.Buckets`."""
+        """See `hybrisfs.kv.zookeeper_reads.Buckets`."""
         prefix = b"/".join(first.split(b"/")[:2]) + b"/"
 
         def look(client: Any) -> list[tuple[str, int, list[bytes]]]:

@@ -9,7 +9,7 @@ whole, and how much room it has (`sync.head`); from these statements all follow 
 
 The first ones in this order are *chosen*, as many as copies are asked for. What a chosen device keeps is
 fetched and stays, as if it were pinned. On other devices what they happen to have stays until enough others
-state that they have it (`hybrisfs.state.precious`).
+state that they have it (`hybrisfs.state.pins`).
 
 A statement is a promise for a while. A device that has stated that it has a folder keeps it for a day after
 its last such statement; the others rely on it for half a day. So two devices never let the same content go
@@ -29,8 +29,7 @@ from msgspec import Struct, field
 
 from hybrisfs.kinds import NODE_ID_SIZE
 from hybrisfs.registers.node_id import ROOT_ID
-from hybrisfs.state.pins import Measure
-from hybrisfs.state.precious import Precious
+from hybrisfs.state.pins import Measure, Precious
 from hybrisfs.state.shown_nodes import ino_shown_for
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import logging
 import platform
+import shutil
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import Final
 
 from msgspec import UNSET
 
 from hybrisfs.api.devices import Device
+from hybrisfs.environment import Environment, sync_directory
 from hybrisfs.keyring import KeyRing
 from hybrisfs.members.members import MAX_DEVICE_NAME, Member
 from hybrisfs.members.roles import Rights, Role
@@ -28,7 +31,6 @@ from hybrisfs.registers.node_id import ROOT_ID
 from hybrisfs.registers.tree import attr_key
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.sharing.agreement import Agreement
-from hybrisfs.sharing.awaited_log import AwaitedLog
 from hybrisfs.sharing.deletions import Deletions
 from hybrisfs.sharing.device_roles import DeviceRoles, SharedFolders
 from hybrisfs.sharing.epochs import Epochs
@@ -39,9 +41,9 @@ from hybrisfs.state.state import Transaction
 from hybrisfs.state.stored_log import has_update
 from hybrisfs.topic import Topic
 from hybrisfs.tree.filesystem import FileSystem
-from sync import Members, VersionVector, decode_signed_header
+from sync import Head, Members, VersionVector, decode_signed_header
 
-__all__ = ["Sharing", "default_device_name", "shown_vector"]
+__all__ = ["AwaitedLog", "REBUILDING_FOLDER", "Sharing", "default_device_name", "shown_vector"]
 
 log = logging.getLogger(__name__)
 
@@ -319,3 +321,39 @@ class Sharing:
 def shown_vector(vector: VersionVector) -> dict[str, int]:
     """As a record shows it."""
     return {branch.hex(): clock for branch, clock in vector.items()}
+
+
+# -- a volume whose database was rebuilt signs nothing before it has its own log back -------------------
+# A second update with the same predecessor would make a fork (Depot 4.3): nothing is lost by that, but all
+# devices see this one as two from then on.
+
+
+REBUILDING_FOLDER: Final = "rebuilding"
+_PATIENCE: Final = 600.0  # seconds for what our own head names and no cloud returns
+
+
+class AwaitedLog:
+    """Whether the volume with this state folder waits for its own log; a folder in there says so."""
+
+    def __init__(self, state: Path, environment: Environment) -> None:
+        self._environment = environment
+        self._folder = state / REBUILDING_FOLDER
+        self.under_way = self._folder.exists()
+        self._since: float | None = None
+        self._lock = threading.Lock()
+
+    def look(self, own: Head | None, holds: Callable[[bytes], bool]) -> bool:
+        """All clouds but f were asked for *own*, this device's head, and what it leads to was taken in.
+        *holds* tells whether the log has the update with that hash. True when there is nothing to wait for
+        any more; that is durable then. Raises OSError."""
+        now = self._environment.monotonic()
+        self._since = now if self._since is None else self._since
+        missing = own is not None and not all(holds(tip.hash) for tip in own.own)
+        if missing and now - self._since < _PATIENCE:
+            return False
+        with self._lock:
+            if self.under_way:
+                shutil.rmtree(self._folder)
+                sync_directory(self._folder.parent, self._environment)
+                self.under_way = False
+        return True

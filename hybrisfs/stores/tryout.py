@@ -16,8 +16,14 @@ from hybrisfs.api import volumes as api
 from hybrisfs.api.volumes import SecretsOfPlace, TriedPlace
 from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.stores.new_folder import require_ready
-from hybrisfs.stores.own_places import ANY_HOME, MARKER_NAME, OwnPlaces, belongs_to_another, marker
+from hybrisfs.stores.own_places import (
+    ANY_HOME,
+    MARKER_NAME,
+    OwnPlaces,
+    belongs_to_another,
+    marker,
+    require_ready,
+)
 
 __all__ = [
     "PROBE_LIMIT",

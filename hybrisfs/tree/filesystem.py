@@ -30,11 +30,10 @@ from hybrisfs.tree.borders import Borders
 from hybrisfs.tree.changes import Changes
 from hybrisfs.tree.content import FileBytes, Missing, ReceivedContent
 from hybrisfs.tree.facets import Facets, Labels
-from hybrisfs.tree.ignored import Ignored
+from hybrisfs.tree.ignored import Ignored, RuleFiles
 from hybrisfs.tree.inodes import Inode, InodeTable
 from hybrisfs.tree.names import Names
 from hybrisfs.tree.pins import Pins
-from hybrisfs.tree.rule_files import RuleFiles
 from hybrisfs.tree.unseen import Change, Unseen
 from sync.codec import Buffer
 

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 
 from hybrisfs.state.database import Reader
-from hybrisfs.state.pins import KeptChunk
-from hybrisfs.state.precious import Precious
+from hybrisfs.state.pins import KeptChunk, Precious
 from hybrisfs.state.shown_nodes import ino_shown_for
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.inodes import Inode, InodeTable
@@ -64,7 +63,7 @@ class Pins:
 
     def keep_copies(self, copied: Iterable[bytes], precious: Mapping[bytes, VersionVector | None]) -> bool:
         """From now on, keep the nodes *copied* as if they were pinned, and of those in *precious* what is
-        here and other devices may not have: see `hybrisfs.state.precious`. False when that was so before."""
+        here and other devices may not have: see `hybrisfs.state.pins`. False when that was so before."""
         now = frozenset(copied), dict(precious)
         if now == (self._copied, self._precious):
             return False

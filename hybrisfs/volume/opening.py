@@ -37,7 +37,7 @@ from hybrisfs.home import Home
 from hybrisfs.keyring import KeyRing
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.kinds import SERVICE
-from hybrisfs.kv.cloud_stores import CloudStores
+from hybrisfs.kv.cloud_store import CloudStores
 from hybrisfs.kv.log_store import LogStore
 from hybrisfs.kv.opening import KeyValues
 from hybrisfs.kv.shared import Owner, SharedStores
@@ -57,7 +57,7 @@ from hybrisfs.parts import (
 from hybrisfs.peers.settings import Relay
 from hybrisfs.settings.settings import Settings
 from hybrisfs.settings.transfers import Transfers, is_metered
-from hybrisfs.sharing.awaited_log import AwaitedLog
+from hybrisfs.sharing.sharing import AwaitedLog
 from hybrisfs.state.database import Database
 from hybrisfs.state.journal import Journal
 from hybrisfs.stores.own_places import MARKER_NAME, OwnPlaces, marker

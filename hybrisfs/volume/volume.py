@@ -25,8 +25,7 @@ from hybrisfs.sharing.misconduct import described
 from hybrisfs.verify.fsck import FsckReport
 from hybrisfs.versions.browser import VersionBrowser
 from hybrisfs.volume.opened import Opened
-from hybrisfs.volume.pending import pending_files
-from hybrisfs.volume.status import devices_of, volume_status
+from hybrisfs.volume.status import devices_of, pending_files, volume_status
 
 if TYPE_CHECKING:
     from hybrisfs.admit.invitation import Invitation

@@ -17,7 +17,7 @@ from hybrisfs.checkpoint.limits import CheckpointLimits
 from hybrisfs.checkpoint.local_snapshots import LocalSnapshots
 from hybrisfs.checkpoint.snapshot import SnapshotHash, Snapshotter
 from hybrisfs.environment import SYSTEM
-from hybrisfs.merge.state_hash import state_hash
+from hybrisfs.sharing.agreement import state_hash
 from hybrisfs.state.checkpoints import StoredSnapshot
 from tests.merge.fleet import Device, Entry, NotHereError
 from tests.merge.world import World

@@ -22,7 +22,7 @@ from hybrisfs.kv.service import (
     ServiceError,
     after_prefix,
 )
-from hybrisfs.kv.zookeeper_lists import Bucket, BucketReading
+from hybrisfs.kv.zookeeper_reads import Bucket, BucketReading
 
 __all__ = ["Actor", "Killed", "LooseClient", "ModelClient", "Keys", "ServiceModel", "Verdict", "in_range"]
 
@@ -300,7 +300,7 @@ class LooseClient(ModelClient):
         return outcome if outcome.succeeded else outcome._replace(found=self.get(*otherwise))
 
     def changes(self, container: bytes) -> Mapping[str, int]:
-        """See `hybrisfs.kv.zookeeper_lists.Buckets`. A bucket has one or two keys."""
+        """See `hybrisfs.kv.zookeeper_reads.Buckets`. A bucket has one or two keys."""
         prefix = b"k/%b/" % container
         found = {}
         for bucket in sorted(
@@ -312,7 +312,7 @@ class LooseClient(ModelClient):
         return found
 
     def contents(self, paths: Sequence[str], first: bytes, end: bytes) -> Mapping[str, Bucket]:
-        """See `hybrisfs.kv.zookeeper_lists.Buckets`."""
+        """See `hybrisfs.kv.zookeeper_reads.Buckets`."""
         prefix = b"/".join(first.split(b"/")[:2]) + b"/"
         buckets = {}
         for path in paths:

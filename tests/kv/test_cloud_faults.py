@@ -18,7 +18,6 @@ from hybrisfs.dispersal.erasure import split
 from hybrisfs.dispersal.errors import CloudsUnavailable, IntegrityError
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.errors import HybrisError
-from hybrisfs.kv.cloud_mend import CloudMender
 from hybrisfs.kv.cloud_objects import Metadata, Shares
 from hybrisfs.kv.cloud_place import CloudPlace
 from hybrisfs.kv.cloud_store import CloudStore
@@ -26,6 +25,7 @@ from hybrisfs.kv.containers import ANYBODY, Key
 from hybrisfs.kv.errors import (
     NoSuchContainerError,
 )
+from hybrisfs.kv.mend import CloudMender
 from hybrisfs.kv.record import ABSENT, PRESENT
 from hybrisfs.quorums.consensus import KEPT_SECONDS
 from hybrisfs.quorums.runner import Runner, RunnerLimits

@@ -17,8 +17,7 @@ from hybrisfs.dispersal.ranking import Timing
 from hybrisfs.environment import Environment, Limits
 from hybrisfs.errors import HybrisError
 from hybrisfs.kv.cloud_place import CloudPlace
-from hybrisfs.kv.cloud_store import CloudStore, CloudStoreLimits
-from hybrisfs.kv.cloud_stores import CloudStores
+from hybrisfs.kv.cloud_store import CloudStore, CloudStoreLimits, CloudStores
 from hybrisfs.kv.containers import ANYBODY, KeyFacts
 from hybrisfs.kv.errors import ContainerExistsError, NoSuchContainerError, NoSuchKeyError
 from hybrisfs.kv.migrate import Store, finish, left_behind, migrate

@@ -22,7 +22,7 @@ from hybrisfs.registers.tree import (
     content_key,
     place_key,
 )
-from hybrisfs.sharing.awaited_log import REBUILDING_FOLDER
+from hybrisfs.sharing.sharing import REBUILDING_FOLDER
 from sync import decode_signed
 from sync.update import Write
 from tests.merge.fleet import Device, Fleet

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from hybrisfs.merge.state_hash import state_hash
+from hybrisfs.sharing.agreement import state_hash
 from tests.merge.fleet import Device, Fleet
 from tests.tree.rig import Rig
 

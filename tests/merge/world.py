@@ -21,10 +21,10 @@ from hybrisfs.environment import SYSTEM, Environment
 from hybrisfs.errors import HybrisError
 from hybrisfs.kinds import IGNORE_RULE, LABEL, NODE
 from hybrisfs.members.members import Member
-from hybrisfs.merge.state_hash import state_hash
 from hybrisfs.registers.ignore_rules import encode_rank, pattern_of, ranks, rule_key
 from hybrisfs.registers.labels import word_of
 from hybrisfs.registers.tree import content_key, place_key
+from hybrisfs.sharing.agreement import state_hash
 from hybrisfs.tree.inodes import Inode, LostName
 from hybrisfs.tree.unseen import NameChange
 from hybrisfs.write.cut import FileSnapshot

@@ -15,15 +15,13 @@ from typing import Any, Final
 
 from hybrisfs.environment import Environment
 from hybrisfs.errors import HybrisError
-from hybrisfs.quorums.conditional import write_if
-from hybrisfs.quorums.holds import Holds
 from hybrisfs.quorums.names import Names, Version
 from hybrisfs.quorums.reading import read as read_register
 from hybrisfs.quorums.register import Draft, Found, Part, Register
 from hybrisfs.quorums.rounds import Answer, Ask, Pause, Protocol, Round, RoundFailedError, Within
-from hybrisfs.quorums.snapshot import take_snapshot
+from hybrisfs.quorums.snapshot import Holds, take_snapshot
 from hybrisfs.quorums.thresholds import Thresholds
-from hybrisfs.quorums.transaction import Member, Transaction, tidy
+from hybrisfs.quorums.transaction import Member, Transaction, tidy, write_if
 from tests.kv.linearizability import Operation, State, deleted, read, replaced, unless, wrote
 
 KEY: Final = "key"

@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
-from hybrisfs.quorums.conditional import write_if
 from hybrisfs.quorums.consensus import WRITE_SECONDS
 from hybrisfs.quorums.register import Register
 from hybrisfs.quorums.rounds import Answer, Within
 from hybrisfs.quorums.thresholds import POWERSTORE, Thresholds
+from hybrisfs.quorums.transaction import write_if
 from tests.quorums.schedule import NAMES, Whole
 
 

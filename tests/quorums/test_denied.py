@@ -8,12 +8,11 @@ from random import Random
 import pytest
 
 from hybrisfs.environment import Environment
-from hybrisfs.quorums.holds import Holds
 from hybrisfs.quorums.names import Kind, Version
 from hybrisfs.quorums.reading import is_latest, read
 from hybrisfs.quorums.register import Draft, Part, Register
 from hybrisfs.quorums.rounds import Answer, RoundFailedError
-from hybrisfs.quorums.snapshot import take_snapshot
+from hybrisfs.quorums.snapshot import Holds, take_snapshot
 from hybrisfs.quorums.thresholds import PASIS, Thresholds
 from tests.quorums.schedule import NAMES, Cloud, Whole
 from tests.quorums.test_clear import NAMES_OF_KEY, ask

@@ -10,10 +10,9 @@ import pytest
 
 from hybrisfs.environment import Environment
 from hybrisfs.errors import HybrisError
-from hybrisfs.quorums.holds import LOOK_SECONDS, Holds
 from hybrisfs.quorums.register import Register
 from hybrisfs.quorums.rounds import Answer, Pause, Protocol, Steps, Within
-from hybrisfs.quorums.snapshot import take_snapshot
+from hybrisfs.quorums.snapshot import LOOK_SECONDS, Holds, take_snapshot
 from hybrisfs.quorums.thresholds import PASIS, POWERSTORE, Thresholds
 from tests.quorums.schedule import NAMES, Cloud, Whole, divide
 

@@ -8,14 +8,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from hybrisfs.quorums.conditional import claim
 from hybrisfs.quorums.consensus import decide
 from hybrisfs.quorums.names import ZERO_TIME, Ballot, Kind, Version, commitment_to
 from hybrisfs.quorums.reading import MOMENT, abort, base, read
 from hybrisfs.quorums.register import Draft, Part, Register
 from hybrisfs.quorums.rounds import Answer, Pause, Protocol, Round, Within
 from hybrisfs.quorums.thresholds import POWERSTORE, Thresholds
-from hybrisfs.quorums.transaction import Member, Transaction, tidy
+from hybrisfs.quorums.transaction import Member, Transaction, claim, tidy
 from tests.quorums.schedule import NAMES, Cloud, Whole
 
 THRESHOLDS = Thresholds(POWERSTORE, 4, 1, 1)

@@ -11,19 +11,19 @@ from typing import Any, Final, NamedTuple
 
 from hybrisfs.errors import HybrisError
 from hybrisfs.kv.cloud_keys import CloudKeys, _check, timestamp_of
-from hybrisfs.kv.cloud_mend import CloudMender
 from hybrisfs.kv.cloud_objects import Metadata
 from hybrisfs.kv.cloud_place import CloudPlace
 from hybrisfs.kv.cloud_store import CloudStore
 from hybrisfs.kv.containers import Key
 from hybrisfs.kv.errors import ConditionNotMetError, ContainerExistsError, NoSuchKeyError
+from hybrisfs.kv.mend import CloudMender
 from hybrisfs.kv.record import ABSENT, PRESENT, Condition, Timestamp
-from hybrisfs.quorums.conditional import write_if
 from hybrisfs.quorums.names import Version
 from hybrisfs.quorums.reading import read as read_register
 from hybrisfs.quorums.register import Draft, Found, Part
 from hybrisfs.quorums.rounds import Protocol
 from hybrisfs.quorums.snapshot import Snapshot
+from hybrisfs.quorums.transaction import write_if
 from tests.kv.linearizability import Effect, deleted, listed, read, replaced, unless, wrote
 from tests.simulation.key_clouds import Asker, KeyClouds, UnderWay
 from tests.tree.rig import Rig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hybrisfs.merge.state_hash import state_hash
+from hybrisfs.sharing.agreement import state_hash
 from tests.simulation.determinism import Clocks
 from tests.simulation.healing import heal
 from tests.simulation.simulator import Simulation

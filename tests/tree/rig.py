@@ -33,7 +33,7 @@ from hybrisfs.local_parts import open_local_parts
 from hybrisfs.parts import open_publishing, open_reading
 from hybrisfs.read.fetch import FetchLimits
 from hybrisfs.settings.config import DEFAULT_DELETION_SHARE
-from hybrisfs.sharing.awaited_log import AwaitedLog
+from hybrisfs.sharing.sharing import AwaitedLog
 from hybrisfs.state.database import Database
 from hybrisfs.state.journal import RESERVE, Journal, JournalLimits
 from hybrisfs.state.schema import ROOT_INO

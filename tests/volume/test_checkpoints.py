@@ -16,11 +16,11 @@ from hybrisfs.admit.join import join_volume, make_grant
 from hybrisfs.checkpoint.limits import CheckpointLimits
 from hybrisfs.home import Home
 from hybrisfs.members.members import Member
-from hybrisfs.merge.state_hash import state_hash
 from hybrisfs.pairing.errors import PairingError
 from hybrisfs.pairing.exchange import Dialogue
 from hybrisfs.pairing.messages import Peer
 from hybrisfs.pairing.session import Joined
+from hybrisfs.sharing.agreement import state_hash
 from hybrisfs.state.checkpoints import CheckpointTable
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.volume.volume import Volume

@@ -13,10 +13,10 @@ import pytest
 from msgspec.structs import replace
 
 from hybrisfs.api.decisions import Deletion
-from hybrisfs.merge.state_hash import state_hash
 from hybrisfs.registers.node_id import ROOT_ID, new_node_id
 from hybrisfs.registers.tree import Attr, Content, Place, attr_key, content_key, place_key
 from hybrisfs.settings.config import VolumeConfig
+from hybrisfs.sharing.agreement import state_hash
 from hybrisfs.state.schema import ROOT_INO
 from sync.update import Write
 from tests.tree.unlocked import unlocked

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hybrisfs.errors import UsageError
-from hybrisfs.stores.new_folder import objection_to_making, require_ready, table_of_disks
+from hybrisfs.stores.own_places import objection_to_making, require_ready, table_of_disks
 
 FSTAB = r"""# /etc/fstab: static file system information.
 UUID=0a1b / ext4 errors=remount-ro 0 1
