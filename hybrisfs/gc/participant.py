@@ -37,7 +37,7 @@ __all__ = ["Assembly", "CloudNumbers", "Participant"]
 
 
 class Assembly:
-    """Reads and signs for this device: what its `Consent` knows. Made for one transaction."""
+    """Reads and signs for this device: the `Knowledge` of its `Consent`. Made for one transaction."""
 
     def __init__(self, tx: Transaction, signer: Signer, signals: Signals) -> None:
         self.device = tx.updates.device
@@ -47,7 +47,6 @@ class Assembly:
 
     @property
     def may_sign(self) -> bool:
-        """Whether this device still belongs to the volume."""
         return self._signer.may_sign(self._tx)
 
     @property
@@ -94,12 +93,10 @@ class Assembly:
         return {key[ID]: [one.value for one in values] for key, values in found.items()}
 
     def condemned(self) -> set[bytes]:
-        """The packs on which nothing new relies."""
         packs = map(self._tx.packs.numbered, self._tx.chunks.condemned)
         return {pack.id for pack in packs if pack is not None}
 
     def unread_pages(self) -> Sequence[bytes]:
-        """Lists of chunks that were named since and have not been read yet."""
         return self._tx.chunks.condemned.unread_pages()
 
     def worth(self, pack: bytes) -> Worth:
@@ -112,7 +109,6 @@ class Assembly:
         return Worth.WANTED if condemned.is_wanted(found.number) else Worth.CONDEMNED
 
     def is_placed(self, stray: Stray) -> bool:
-        """Whether the register of its pack places that share just there."""
         found = self._tx.packs.find(stray.pack)
         return found is not None and found.is_at(stray.share, stray.cloud)
 
@@ -132,7 +128,6 @@ class Assembly:
         self._sign([(answers_key(self.device), Answers(answers).encode())])
 
     def may_end(self, packs: Collection[bytes]) -> bool:
-        """Whether the end of these packs counts for all others, too, if it is signed now."""
         return self.may_propose and self._signer.may_end(self._tx, packs)
 
     def end(self, packs: Iterable[bytes]) -> Stamp:

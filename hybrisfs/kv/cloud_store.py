@@ -34,7 +34,7 @@ from hybrisfs.kv.errors import (
     NoSuchContainerError,
     NoSuchKeyError,
 )
-from hybrisfs.kv.record import ABSENT, PRESENT, Condition, Timestamp, is_usable
+from hybrisfs.kv.record import ABSENT, Condition, Timestamp, is_usable
 from hybrisfs.kv.shared import Owner, Services
 from hybrisfs.quorums.consensus import WRITE_SECONDS
 from hybrisfs.quorums.register import Found, Part
@@ -90,7 +90,8 @@ class _Known(NamedTuple):
 
 
 class CloudStore(ContainerStore):
-    """The containers on one set of clouds. Thread-safe, see `ContainerStore`. Linearizable.
+    """The containers on one set of clouds. Thread-safe, see `ContainerStore`. Linearizable. Writes are on a
+    quorum of the clouds when they return.
 
     Methods raise CloudsUnavailable when fewer clouds answer than are needed.
     """
@@ -277,34 +278,11 @@ class CloudStore(ContainerStore):
 
     # -- writing ---------------------------------------------------------------------------------
 
-    def put(
-        self,
-        container: str,
-        key: str,
-        value: bytes | Source,
-        condition: Condition | None = None,
-        attributes: bytes = b"",
-    ) -> Timestamp:
-        """Write a value, on a quorum of the clouds when it returns; return when it was written. Raises
-        ConditionNotMetError when the key is not as *condition* says."""
-        return self._write(container, key, value, condition, attributes)
-
     def edit(
         self, container: str, key: str, change: Callable[[bytes | None], bytes]
     ) -> tuple[Timestamp, int]:
-        """See `ContainerStore`."""
         with self.keys.rooms.edit():
             return super().edit(container, key, change)
-
-    def delete(self, container: str, key: str, condition: Condition | None = None) -> Timestamp | None:
-        """Delete a key. Return the time of the deletion, or None: there was no such key. Raises
-        ConditionNotMetError."""
-        try:
-            return self._write(container, key, None, condition or PRESENT, b"")
-        except ConditionNotMetError:
-            if condition is not None:
-                raise
-            return None
 
     def tput(
         self,
@@ -312,7 +290,6 @@ class CloudStore(ContainerStore):
         conditions: Mapping[Key, Condition] | None = None,
         attributes: Mapping[Key, bytes] | None = None,
     ) -> Sequence[Timestamp]:
-        """See `ContainerStore`: all of it at one moment, or nothing. Raises ConditionNotMetError."""
         needed, given = conditions or {}, attributes or {}
         if not values:
             return []

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, Protocol
 
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.kv.errors import ConditionNotMetError, NoSuchKeyError
-from hybrisfs.kv.record import ABSENT, Condition, Timestamp
+from hybrisfs.kv.record import ABSENT, PRESENT, Condition, Timestamp
 
 __all__ = [
     "ANYBODY",
@@ -142,6 +142,9 @@ class ContainerStore(Protocol):
     ) -> Timestamp:
         """Write a value; return when it was written. *attributes* are kept beside it. Raises
         ConditionNotMetError when the key is not as *condition* says."""
+        name = Key(container, key)
+        conditions = {} if condition is None else {name: condition}
+        return self.tput({name: value}, conditions, {name: attributes})[0]
 
     def edit(
         self, container: str, key: str, change: Callable[[bytes | None], bytes]
@@ -169,6 +172,13 @@ class ContainerStore(Protocol):
     def delete(self, container: str, key: str, condition: Condition | None = None) -> Timestamp | None:
         """Delete a key. Return the time of the deletion, or None: there was no such key. Raises
         ConditionNotMetError."""
+        name = Key(container, key)
+        try:
+            return self.tput({name: None}, {name: condition or PRESENT})[0]
+        except ConditionNotMetError:
+            if condition is not None:
+                raise
+            return None  # there was none, or another delete was quicker
 
     def tput(
         self,

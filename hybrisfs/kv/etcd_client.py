@@ -80,7 +80,9 @@ T = TypeVar("T")
 
 
 class EtcdClient(MetadataService):
-    """Thread-safe. Every call ends within *timeout* seconds, whatever the servers do."""
+    """A `MetadataService`; what has no text here is explained there. Thread-safe.
+
+    Every call ends within *timeout* seconds, whatever the servers do."""
 
     def __init__(
         self,
@@ -119,7 +121,6 @@ class EtcdClient(MetadataService):
             yield from page.keys
 
     def groups(self, kind: bytes) -> Sequence[bytes]:
-        """See `MetadataService.groups`."""
         found: list[bytes] = []
         prefix = kind + b"/"
         asked = Range(prefix, after_prefix(prefix), 1, keys_only=True)
@@ -129,7 +130,6 @@ class EtcdClient(MetadataService):
         return found
 
     def reading(self, first: bytes, end: bytes, size: int) -> Reading:
-        """See `MetadataService.reading`."""
         return _Reading(self, Range(first, end, size))
 
     def range(self, asked: Range) -> Found:
@@ -163,7 +163,6 @@ class EtcdClient(MetadataService):
     def transact(
         self, compare: Sequence[Compare], then: Sequence[Put | Remove], otherwise: Sequence[bytes] = ()
     ) -> Outcome:
-        """See `MetadataService.transact`."""
         changes = [change_request(self._root, one) for one in then]
         looks = [range_request(self._root, Range(key)) for key in otherwise]
         deadline = self._environment.monotonic() + self._timeout
@@ -185,17 +184,14 @@ class EtcdClient(MetadataService):
         return self._repeatedly(KEEP_ALIVE, lease_request(lease), lease_seconds) > 0
 
     def withdraw(self) -> None:
-        """See `MetadataService.withdraw`."""
         lease, self._lease = self._lease, None
         if lease is not None:
             self._repeatedly(REVOKE, lease_request(lease), bytes)
 
     def watch(self, key: bytes, revision: int, changed: Callable[[], None]) -> contextlib.closing[_Watch]:
-        """See `MetadataService.watch`."""
         return contextlib.closing(_Watch(self._stream, self._root + key, revision + 1, changed))
 
     def check(self) -> None:
-        """See `MetadataService.check`."""
         self.range(Range(b"hybrisfs"))
 
     def close(self) -> None:

@@ -165,7 +165,6 @@ class LogMoves:
         self._writer.write(writes)
 
     def require_one_value(self, name: str) -> None:
-        """Raise UsageError when keys of a container have several values."""
         with self._fs.state.transaction() as tx:
             require_one_value(tx, name, _spaces(tx, name))
 
@@ -182,12 +181,10 @@ class LogMoves:
             )
 
     def is_late(self, name: str) -> bool:
-        """Whether a container that has left holds only what was written to it since."""
         with self._fs.state.transaction() as tx:
             return not read_name(tx, name).made
 
     def withdraw(self, name: str) -> None:
-        """Leave a container that is to leave to another machine, which moves it, too."""
 
         def writes(tx: Transaction) -> list[Write]:
             spaces = read_name(tx, name).spaces

@@ -39,7 +39,7 @@ from hybrisfs.kv.log_containers import (
 )
 from hybrisfs.kv.log_moves import LogMoves, MovedContainer, moved_containers
 from hybrisfs.kv.log_writes import MOST_BYTES, LogWriter
-from hybrisfs.kv.record import PRESENT, Condition, Timestamp, encode_key, is_usable
+from hybrisfs.kv.record import Condition, Timestamp, encode_key, is_usable
 from hybrisfs.merge.signing import Signer
 from hybrisfs.registers.entries import (
     MAX_ATTRIBUTES,
@@ -61,7 +61,8 @@ __all__ = ["LogStore"]
 
 
 class LogStore(ContainerStore):
-    """The containers in the log of a volume. Thread-safe.
+    """The containers in the log of a volume. Thread-safe. Writes are on this disk when they return, and
+    conditions hold as far as is known here.
 
     Methods raise HybrisError, also when this device may not write, and OSError when a write cannot be made
     durable; then it is not known whether it will be seen.
@@ -167,31 +168,6 @@ class LogStore(ContainerStore):
 
     # -- writing ---------------------------------------------------------------------------------
 
-    def put(
-        self,
-        container: str,
-        key: str,
-        value: bytes | Source,
-        condition: Condition | None = None,
-        attributes: bytes = b"",
-    ) -> Timestamp:
-        """Write a value, on this disk when it returns; return when it was written. Raises
-        ConditionNotMetError when the key is not as *condition* says, as far as is known here."""
-        name = Key(container, key)
-        conditions = {} if condition is None else {name: condition}
-        return self.tput({name: value}, conditions, {name: attributes})[0]
-
-    def delete(self, container: str, key: str, condition: Condition | None = None) -> Timestamp | None:
-        """Delete a key. Return the time of the deletion, or None: there is no such key here. Raises
-        ConditionNotMetError."""
-        name = Key(container, key)
-        try:
-            return self.tput({name: None}, {name: condition or PRESENT})[0]
-        except ConditionNotMetError:
-            if condition is not None:
-                raise
-            return None
-
     def tput(
         self,
         values: Mapping[Key, bytes | Source | None],
@@ -266,19 +242,15 @@ class LogStore(ContainerStore):
         return Versioned(chosen.entry.value or b"", _facts(key, chosen))
 
     def stat(self, container: str, key: str) -> KeyFacts:
-        """What there is to know of the value that `get` returns. Raises NoSuchKeyError."""
         return self.values(container, key)[0]
 
     def values(self, container: str, key: str) -> Sequence[KeyFacts]:
-        """All values of the key: several when machines have written without knowing of each other. Raises
-        NoSuchKeyError."""
         return [_facts(key, one) for one in self._found(container, key)]
 
     @contextmanager
     def listing(
         self, container: str, prefix: str = "", *, after: str | None = None, most: int = 1000
     ) -> Iterator[Iterator[Sequence[KeyFacts]]]:
-        """See `ContainerStore`."""
         above = None if after is None else after.encode()
         with self._fs.committed(lambda tx: self._spaces(tx, container)) as (spaces, database):
             keys = keys_of(database, spaces, prefix.encode(), above)

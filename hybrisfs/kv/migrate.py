@@ -31,7 +31,6 @@ containers there are, the second row waits until no write can be under way any m
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -129,26 +128,22 @@ class Movable(Protocol):
         Raises ConditionNotMetError when *before* is not there any more."""
 
 
-class _Linearizable(ABC):
+class _Linearizable:
     """What a move need not do in stores in which one write follows another; see `Movable`."""
 
     room: Final = None
 
-    def __init__(self, store: KeyValueStore | CloudStore) -> None:
+    def __init__(
+        self,
+        store: KeyValueStore | CloudStore,
+        mark: Callable[[str], str],
+        discard: Callable[[str], None],
+    ) -> None:
         self.get = store.get
+        self.mark = self.origin = mark
+        self.discard = discard
 
-    @abstractmethod
-    def mark(self, name: str) -> str:
-        """See `Movable`."""
-
-    @abstractmethod
-    def discard(self, name: str) -> None:
-        """See `Movable`."""
-
-    def origin(self, name: str) -> str:
-        return self.mark(name)
-
-    def require_one_value(self, name: str) -> None:  # noqa: B027 - nothing is to be done
+    def require_one_value(self, name: str) -> None:
         """They have one."""
 
     def wait_until_safe(self, container: str) -> None:  # noqa: B027 - nothing is to be done
@@ -157,7 +152,7 @@ class _Linearizable(ABC):
     def is_late(self, name: str) -> bool:
         return False
 
-    def withdraw(self, name: str) -> None:  # noqa: B027 - nothing is to be done
+    def withdraw(self, name: str) -> None:
         """Its name is gone already."""
 
     def hand_over(self, name: str, container: str, target: ContainerStore) -> Sequence[str]:
@@ -169,8 +164,7 @@ class _OnClouds(_Linearizable):
     """A store on the clouds, see `Movable`."""
 
     def __init__(self, store: CloudStore) -> None:
-        super().__init__(store)
-        self._store = store
+        super().__init__(store, store.mark, store.discard)
         self.names = store.names
         self.create_container = store.create_container
         self.rename = store.rename
@@ -178,29 +172,20 @@ class _OnClouds(_Linearizable):
         self.entries = store.entries
         self.copy = store.copy
 
-    def mark(self, name: str) -> str:
-        return self._store.mark(name)
-
-    def discard(self, name: str) -> None:
-        self._store.discard(name)
-
 
 class _WithMetadata(_Linearizable):
     """A store with metadata of its own, see `Movable`."""
 
     def __init__(self, store: KeyValueStore) -> None:
-        super().__init__(store)
+        super().__init__(store, self._marked, store.metadata.discard_container)
         self._store = store
         self._metadata = store.metadata
         self.create_container = store.metadata.create_container
         self.rename = store.metadata.rename_container
         self.names = store.metadata.containers
 
-    def mark(self, name: str) -> str:
+    def _marked(self, name: str) -> str:
         return f"{self._metadata.store_id.hex()}-{self._metadata.container(name):x}"
-
-    def discard(self, name: str) -> None:
-        self._metadata.discard_container(name)
 
     def wait_for_others(self) -> None:
         """None can be: the rename has ended them."""

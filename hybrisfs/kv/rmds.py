@@ -51,7 +51,8 @@ _SKIPPED: Final = 1 << 32  # numbers of writes; a random one more, as a backup m
 
 
 class DeviceMetadata:
-    """A `MetadataStore` for one device. Thread-safe; a change is durable when its method returns.
+    """A `MetadataStore` for one device; what has no text here is explained there. Thread-safe; a change is
+    durable when its method returns.
 
     Methods raise OSError when the database cannot be written: with a full disk nothing has been changed;
     after any other failure it may have been, and nothing is written until the store is opened again.
@@ -91,7 +92,6 @@ class DeviceMetadata:
 
     @property
     def failed(self) -> bool:
-        """Whether a commit has failed of which nobody knows if a crash would show it done."""
         return self._failure is not None
 
     # -- reading ---------------------------------------------------------------------------------
@@ -118,7 +118,6 @@ class DeviceMetadata:
         return entry
 
     def container(self, name: str) -> int:
-        """The number of a container. Raises NoSuchContainerError."""
         try:
             return self._containers[name]
         except KeyError:
@@ -129,11 +128,9 @@ class DeviceMetadata:
         return name in self._containers
 
     def spelled(self, place: Place) -> str:
-        """A key as people write it: CONTAINER/KEY."""
         return spell(self._names, place)
 
     def containers(self) -> list[str]:
-        """The names of all containers, sorted, those included that are being moved."""
         return sorted(self._containers)
 
     @contextmanager
@@ -146,12 +143,8 @@ class DeviceMetadata:
         *,
         deleted: bool = False,
     ) -> Iterator[Iterator[list[Listed]]]:
-        """The keys with values that begin with *prefix* and come after *after*, in order, in pages of at most
-        *most* keys. With *deleted* those that have none any more, too.
-
-        All pages are of the moment at which the context is entered. SQLite's log grows until it ends. A page
-        raises DamagedError when a record cannot be read.
-        """
+        """See `MetadataStore`: the moment is that at which the context is entered, and SQLite's log grows
+        until it ends. A page raises DamagedError when a record cannot be read."""
         start, sign = (prefix, ">=") if after is None or after < prefix else (after, ">")
         query = f"SELECT key, record FROM entry WHERE container = ? AND key {sign} ?"
         bounds: list[object] = [container, start]
@@ -166,8 +159,6 @@ class DeviceMetadata:
             yield ([Listed(key, self._decode(record)) for key, record in rows] for rows in parts)
 
     def values(self) -> Iterator[Found]:
-        """All keys that have values, and those with damaged records; a key that changes may be in either
-        state."""
         after: Place = (-1, b"")
         while True:
             with self._database.reader() as connection:
@@ -189,7 +180,6 @@ class DeviceMetadata:
                     yield Found(after, entry)
 
     def count(self) -> int:
-        """How many keys there are, deleted ones included."""
         with self._database.reader() as connection:
             (count,) = connection.execute("SELECT count(*) FROM entry").fetchone()
         return int(count)
@@ -208,14 +198,12 @@ class DeviceMetadata:
         return [row[0] for row in rows if row[0] != "ok"]
 
     def watch(self, place: Place, callback: Callable[[], None]) -> AbstractContextManager[None]:
-        """Have *callback*, which must be quick, called after each change of the key until the end."""
         return self._watches.subscribed(place, callback)
 
     def gather_garbage(self) -> None:
         """Nothing is to be done: it is all in the database."""
 
     def garbage(self, after: int, limit: int) -> list[Garbage]:
-        """Writes above *after* that no key refers to, those under way included."""
         with self._database.reader() as connection:
             rows = connection.execute(
                 "SELECT write, names FROM garbage WHERE write > ? ORDER BY write LIMIT ?", (after, limit)
@@ -223,7 +211,6 @@ class DeviceMetadata:
         return [Garbage(*row) for row in rows]
 
     def owed(self, cloud: int, limit: int) -> list[Owed]:
-        """What a cloud has yet to delete that the others have deleted."""
         with self._database.reader() as connection:
             rows = connection.execute(
                 "SELECT cloud, write, names FROM owed_deletion WHERE cloud = ? LIMIT ?", (cloud, limit)
@@ -231,8 +218,6 @@ class DeviceMetadata:
         return [Owed(*row) for row in rows]
 
     def repetitions(self, cloud: int, start: int, end: int, limit: int) -> list[Repetition]:
-        """What a cloud is to delete again, without what is due from *start* to *end*; what was due first is
-        first."""
         with self._database.reader() as connection:
             rows = connection.execute(
                 "SELECT cloud, due, times, writes, number FROM repetition WHERE cloud = ?1 AND due < ?2 "
@@ -244,8 +229,6 @@ class DeviceMetadata:
         return [Repetition(*row) for row in rows]
 
     def first_repetitions(self) -> dict[int, int]:
-        """The clouds that are to delete something again, and when the first of it is due (seconds since the
-        epoch)."""
         found: dict[int, int] = {}
         with self._database.reader() as connection:
             query = "SELECT cloud, due FROM repetition WHERE cloud > ? ORDER BY cloud, due LIMIT 1"
@@ -278,8 +261,6 @@ class DeviceMetadata:
         return garbage, owed
 
     def owing(self) -> Mapping[int, int]:
-        """The clouds that have yet to delete something, and since when (seconds since the epoch). Waits for
-        nobody."""
         return self._owing
 
     # -- writing ---------------------------------------------------------------------------------
@@ -296,7 +277,6 @@ class DeviceMetadata:
         self._writes = itertools.count(highest + 1)
 
     def intend(self, writes: Sequence[Garbage]) -> None:
-        """Objects of these writes are about to go to the clouds: they are garbage until a key names them."""
         self._do(lambda transaction: transaction.intend(writes))
 
     def ended(self, writes: Sequence[int]) -> None:
@@ -305,48 +285,34 @@ class DeviceMetadata:
     def update(
         self, changes: Sequence[Change], conditions: Mapping[Place, Condition] | None = None
     ) -> Sequence[KeyMetadata] | None:
-        """The conditional update: make all changes, if all conditions hold and none is older than what is
-        there.
-
-        Returns the entries as they are now, None when one was older. Raises ConditionNotMetError and
-        NoSuchContainerError.
-        """
         made = self._do(lambda transaction: transaction.update(changes, conditions or {}))
         return cast("Sequence[KeyMetadata] | None", made)
 
     def move(self, place: Place, old: KeyMetadata, new: KeyMetadata) -> bool:
-        """Have a key name other objects with the same value, if its entry is *old* still; whether it was."""
         return bool(self._do(lambda transaction: transaction.move(place, old, new)))
 
     def create_container(self, name: str) -> None:
-        """Raises ContainerExistsError."""
         self._do(lambda transaction: transaction.create_container(name))
 
     def delete_container(self, name: str) -> None:
-        """Raises NoSuchContainerError, and ContainerInUseError while it holds keys."""
         self._do(lambda transaction: transaction.delete_container(name))
 
     def rename_container(self, name: str, new: str) -> None:
-        """See `MetadataStore.rename_container`."""
         self._do(lambda transaction: transaction.rename_container(name, new))
 
     def discard_container(self, name: str) -> None:
-        """See `MetadataStore.discard_container`."""
         while self._do(lambda transaction: transaction.discard(name, _ROWS)):
             pass
 
     def forget_garbage(
         self, writes: Sequence[int], owed: Sequence[Owed], again: Sequence[Repetition] = ()
     ) -> None:
-        """All clouds have deleted these writes but those that owe it, and will do it again."""
         self._do(lambda transaction: transaction.forget_garbage(writes, owed, again))
 
     def forget_owed(self, deletions: Sequence[Owed], again: Sequence[Repetition] = ()) -> None:
-        """These clouds have deleted now what they owed, and will do it again."""
         self._do(lambda transaction: transaction.forget_owed(deletions, again))
 
     def repeat(self, done: Sequence[int], again: Sequence[Repetition]) -> None:
-        """The repetitions with these numbers were carried out; others will be."""
         self._do(lambda transaction: transaction.repeat(done, again))
 
     def close(self) -> None:

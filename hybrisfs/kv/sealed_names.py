@@ -159,7 +159,8 @@ def _parts(key: bytes) -> _Parts | None:
 
 
 class SealedService(MetadataService):
-    """A service over another one, see above. Closes that with it."""
+    """A `MetadataService` over another one, see above; what has no text here is explained there. Closes that
+    with it."""
 
     def __init__(self, inner: MetadataService, sealer: NameSealer, environment: Environment) -> None:
         super().__init__(environment)
@@ -169,7 +170,6 @@ class SealedService(MetadataService):
     # -- reading ---------------------------------------------------------------------------------
 
     def get(self, *keys: bytes) -> Sequence[KeyValue | None]:
-        """See `MetadataService.get`."""
         return self._opened(keys, self._inner.get(*map(self._hidden, keys)))
 
     def scan(self, first: bytes, end: bytes, *, keys_only: bool = False) -> Iterator[KeyValue]:
@@ -181,7 +181,6 @@ class SealedService(MetadataService):
         yield from map(self.plain, self._inner.scan(first, end))
 
     def groups(self, kind: bytes) -> Sequence[bytes]:
-        """See `MetadataService.groups`."""
         return self._inner.groups(kind)
 
     def reading(self, first: bytes, end: bytes, size: int) -> Reading:
@@ -219,7 +218,6 @@ class SealedService(MetadataService):
     def transact(
         self, compare: Sequence[Compare], then: Sequence[Put | Remove], otherwise: Sequence[bytes] = ()
     ) -> Outcome:
-        """See `MetadataService.transact`."""
         names = {self._hidden(one.key): one.key for one in then if isinstance(one, Put)}
         outcome = self._inner.transact(
             [replace(one, key=self._hidden(one.key)) for one in compare],
@@ -245,23 +243,18 @@ class SealedService(MetadataService):
         return change
 
     def announce(self, key: bytes, seconds: int) -> None:
-        """See `MetadataService.announce`."""
         self._inner.announce(key, seconds)
 
     def withdraw(self) -> None:
-        """See `MetadataService.withdraw`."""
         self._inner.withdraw()
 
     def watch(self, key: bytes, revision: int, changed: Callable[[], None]) -> AbstractContextManager[object]:
-        """See `MetadataService.watch`."""
         return self._inner.watch(self._hidden(key), revision, changed)
 
     def check(self) -> None:
-        """See `MetadataService.check`."""
         self._inner.check()
 
     def close(self) -> None:
-        """See `MetadataService.close`."""
         self._inner.close()
 
 

@@ -105,7 +105,7 @@ _NOTHING: Final = _Seen(None, 0)
 
 
 class ServiceMetadata:
-    """A metadata store (see `hybrisfs.kv.metadata.MetadataStore`). Thread-safe.
+    """A `MetadataStore`; what has no text here is explained there. Thread-safe.
 
     Methods raise ServiceError when the service does not answer in time or refuses. Then nothing was changed,
     unless it is an OutcomeUnknownError.
@@ -143,7 +143,6 @@ class ServiceMetadata:
         return self._look(place).entry
 
     def spelled(self, place: Place) -> str:
-        """A key as people write it: CONTAINER/KEY."""
         return spell(self._containers.names, place)
 
     @contextmanager
@@ -156,9 +155,7 @@ class ServiceMetadata:
         *,
         deleted: bool = False,
     ) -> Iterator[Iterator[list[Listed]]]:
-        """The keys with values that begin with *prefix* and come after *after*, in order, in pages of at most
-        *most* keys, all of one moment: that of the first page. With *deleted* those that have none any more,
-        too."""
+        """See `MetadataStore`: the moment is that of the first page."""
         yield self._pages(container, prefix, after, most, deleted=deleted)
 
     def _pages(
@@ -173,8 +170,6 @@ class ServiceMetadata:
             yield [Listed(key, entry) for key, entry in entries if deleted or entry.live]
 
     def values(self) -> Iterator[FoundValue]:
-        """All keys that have values, and those with damaged records; a key that changes may be in either
-        state."""
         held: dict[int, int] = {}
         for one in self._client.scan(_ENTRIES, after_prefix(_ENTRIES)):
             named = _PLACE.fullmatch(one.key)
@@ -194,7 +189,6 @@ class ServiceMetadata:
         self._held = held
 
     def count(self) -> int:
-        """How many keys there are, deleted ones included."""
         return sum(1 for _ in self._client.scan(_ENTRIES, after_prefix(_ENTRIES), keys_only=True))
 
     def held(self, cloud: int) -> int | None:
@@ -211,7 +205,6 @@ class ServiceMetadata:
         return []
 
     def watch(self, place: Place, callback: Callable[[], None]) -> AbstractContextManager[object]:
-        """Have *callback*, which must be quick, called after each change of the key until the end."""
         known = self._look(place)
 
         def changed() -> None:
@@ -228,15 +221,12 @@ class ServiceMetadata:
     # -- writing ---------------------------------------------------------------------------------
 
     def new_write(self, above: int = 0) -> int:
-        """Begin a write: a number that no other write has, and that is higher than the one of *above*."""
         return self.writes.new_write(above)
 
     def intend(self, writes: Sequence[Garbage]) -> None:
-        """Objects of these writes are about to go to the clouds: they are garbage until a key names them."""
         self.writes.intend(writes)
 
     def ended(self, writes: Sequence[int]) -> None:
-        """These writes have ended, with success or without."""
         self.writes.ended(writes)
 
     def update(
@@ -274,7 +264,6 @@ class ServiceMetadata:
                 )
 
     def move(self, place: Place, old: KeyMetadata, new: KeyMetadata) -> bool:
-        """Have a key name other objects with the same value, if its entry is *old* still; whether it was."""
         deadline = self._environment.monotonic() + _UPDATE_SECONDS
         known = self._look(place)
         while known.entry == old:
@@ -303,7 +292,6 @@ class ServiceMetadata:
     # is cut short, it is deleted once more, which changes nothing.
 
     def gather_garbage(self) -> None:
-        """Find out what this device is to delete."""
         found = {one.write: one for one in self.writes.garbage()}
         known = {one.write for one in self._debts.garbage(0, _MOST_GARBAGE)} | {*self._debts.owed_writes()}
         new = [one for one in found.values() if one.write not in known | self._taken]
@@ -319,58 +307,45 @@ class ServiceMetadata:
     def forget_garbage(
         self, writes: Sequence[int], owed: Sequence[Owed], again: Sequence[Repetition] = ()
     ) -> None:
-        """All clouds have deleted these writes but those that owe it, and will do it again."""
         self._debts.forget_garbage(writes, owed, again)
         self.writes.forget(sorted({*writes} - {one.write for one in owed}))
 
     def owed(self, cloud: int, limit: int) -> list[Owed]:
-        """What a cloud has yet to delete that the others have deleted."""
         return self._debts.owed(cloud, limit)
 
     def forget_owed(self, deletions: Sequence[Owed], again: Sequence[Repetition] = ()) -> None:
-        """These clouds have deleted now what they owed, and will do it again."""
         self._debts.forget_owed(deletions, again)
 
     def owing(self) -> Mapping[int, int]:
-        """See `MetadataStore.owing`."""
         return self._debts.owing()
 
     def repetitions(self, cloud: int, start: int, end: int, limit: int) -> list[Repetition]:
-        """See `MetadataStore.repetitions`."""
         return self._debts.repetitions(cloud, start, end, limit)
 
     def first_repetitions(self) -> dict[int, int]:
-        """See `MetadataStore.first_repetitions`."""
         return self._debts.first_repetitions()
 
     def repeat(self, done: Sequence[int], again: Sequence[Repetition]) -> None:
-        """The repetitions with these numbers were carried out; others will be."""
         self._debts.repeat(done, again)
 
     # -- containers ------------------------------------------------------------------------------
 
     def container(self, name: str) -> int:
-        """The number of a container. Raises NoSuchContainerError."""
         return self._containers.number(name)
 
     def containers(self) -> list[str]:
-        """The names of all containers, sorted, those included that are being moved."""
         return self._containers.all()
 
     def create_container(self, name: str) -> None:
-        """Raises ContainerExistsError."""
         self._containers.create(name)
 
     def delete_container(self, name: str) -> None:
-        """Raises NoSuchContainerError, and ContainerInUseError while it holds keys."""
         self._containers.delete(name)
 
     def rename_container(self, name: str, new: str) -> None:
-        """See `MetadataStore.rename_container`."""
         self._containers.rename(name, new)
 
     def discard_container(self, name: str) -> None:
-        """See `MetadataStore.discard_container`."""
         key = self._containers.key(name)
         (found,) = self._client.get(key)
         if found is None:

@@ -27,7 +27,6 @@ from hybrisfs.kv.containers import ANYBODY, Authority, ContainerStore, Key, KeyF
 from hybrisfs.kv.errors import ConditionNotMetError, NoSuchKeyError
 from hybrisfs.kv.metadata import Change, Garbage, MetadataStore
 from hybrisfs.kv.record import (
-    PRESENT,
     Condition,
     KeyMetadata,
     Place,
@@ -162,24 +161,14 @@ class KeyValueStore(ContainerStore):
     def edit(
         self, container: str, key: str, change: Callable[[bytes | None], bytes]
     ) -> tuple[Timestamp, int]:
-        """See `ContainerStore`."""
         with self._rooms.edit():
             return super().edit(container, key, change)
 
     def delete(self, container: str, key: str, condition: Condition | None = None) -> Timestamp | None:
-        """Delete a key; returns when, or None when there was no such key.
-
-        Raises ConditionNotMetError when the key is not as *condition* says.
-        """
-        name = Key(container, key)
-        if condition is None and not _is_live(self.metadata.read(self._place(*name))):
+        """See `ContainerStore`: when there is no such key, nothing is written."""
+        if condition is None and not _is_live(self.metadata.read(self._place(container, key))):
             return None
-        try:
-            return self._write({name: None}, {name: condition or PRESENT}, forced=True)[0]
-        except ConditionNotMetError:
-            if condition is not None:
-                raise
-            return None  # another delete was quicker
+        return super().delete(container, key, condition)
 
     def tput(
         self,

@@ -104,7 +104,7 @@ class _Assumed:
 
 
 class ZookeeperClient(MetadataService):
-    """See `MetadataService`. Thread-safe."""
+    """A `MetadataService`; what has no text here is explained there. Thread-safe."""
 
     def __init__(
         self,
@@ -128,7 +128,6 @@ class ZookeeperClient(MetadataService):
     # -- reading ---------------------------------------------------------------------------------
 
     def get(self, *keys: bytes) -> Sequence[KeyValue | None]:
-        """See `MetadataService.get`."""
         return self._session.read(lambda client: self._get(client, keys))
 
     def _get(self, client: Any, keys: Sequence[bytes]) -> list[KeyValue | None]:
@@ -198,7 +197,6 @@ class ZookeeperClient(MetadataService):
         yield _within(first, end, self._tree.keys(prefix, names))
 
     def groups(self, kind: bytes) -> Sequence[bytes]:
-        """See `MetadataService.groups`."""
         (names,) = self._names([self._tree.kind(kind)])
         return self._tree.groups(names)
 
@@ -218,7 +216,6 @@ class ZookeeperClient(MetadataService):
             return None
 
     def reading(self, first: bytes, end: bytes, size: int) -> Reading:
-        """See `MetadataService.reading`."""
         return BucketReading(self, first, end, size)
 
     def changes(self, container: bytes) -> Mapping[str, int]:
@@ -273,7 +270,6 @@ class ZookeeperClient(MetadataService):
     def transact(
         self, compare: Sequence[Compare], then: Sequence[Put | Remove], otherwise: Sequence[bytes] = ()
     ) -> Outcome:
-        """See `MetadataService.transact`."""
         deadline = self._environment.monotonic() + self._timeout
         assumed = _Assumed()
         for _ in range(_TRIES):
@@ -519,7 +515,6 @@ class ZookeeperClient(MetadataService):
             self._delete([path])
 
     def watch(self, key: bytes, revision: int, changed: Callable[[], None]) -> contextlib.closing[Watch]:
-        """See `MetadataService.watch`."""
         path = self._tree.path(key)
 
         def wait_for_change(wake: Callable[[object], None]) -> None:

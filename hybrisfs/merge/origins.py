@@ -11,7 +11,7 @@ __all__ = ["LogOrigins"]
 
 
 class LogOrigins:
-    """The origins by the log of one volume; made for one transaction."""
+    """The `Origins` by the log of one volume; made for one transaction."""
 
     def __init__(self, tx: Transaction) -> None:
         self._updates = tx.updates
@@ -19,12 +19,10 @@ class LogOrigins:
         self._roles = tx.registers.roles
 
     def depends(self, later: Stamp, earlier: Stamp) -> bool:
-        """Whether the writer of the one update had seen the other."""
         vector = self._updates.vector_of(later.branch, later.clock)
         return vector is not None and vector[earlier.branch] >= earlier.clock
 
     def author(self, stamp: Stamp) -> Author:
-        """Which device wrote an update, and when."""
         signed = self._updates.signed_by(stamp.branch, stamp.clock)
         if signed is None:
             return self.myself()

@@ -46,7 +46,7 @@ class Wire(Protocol):
 
 
 class SocketWire:
-    """A TCP connection: owns the socket, which is to be connected already."""
+    """A `Wire` over TCP: owns the socket, which is to be connected already."""
 
     def __init__(self, connection: socket.socket) -> None:
         """Raises `ChannelError` when it broke already."""
@@ -63,7 +63,6 @@ class SocketWire:
         self._closed = False
 
     def receive(self, wait: float) -> bytes | None:
-        """See `Wire`."""
         try:
             with contextlib.suppress(BlockingIOError):
                 return self._connection.recv(_RECEIVE)
@@ -76,7 +75,6 @@ class SocketWire:
             raise ChannelError(f"the connection broke: {error.strerror or error}") from error
 
     def send(self, data: bytes, stall: float) -> None:
-        """See `Wire`."""
         view = memoryview(data)
         try:
             while view:
@@ -89,19 +87,16 @@ class SocketWire:
             raise ChannelError(f"the connection broke: {error.strerror or error}") from error
 
     def finish_sending(self) -> None:
-        """See `Wire`."""
         with self._close_lock, contextlib.suppress(OSError):
             if not self._closed:
                 self._connection.shutdown(socket.SHUT_WR)
 
     def abandon(self) -> None:
-        """See `Wire`."""
         with self._close_lock, contextlib.suppress(OSError):
             if not self._closed:
                 self._connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """See `Wire`."""
         with self._close_lock:
             self._closed = True
             self._connection.close()
@@ -113,7 +108,7 @@ class SocketWire:
 
 
 class SecureChannel:
-    """TLS over a wire, which it owns. `handshake` comes first, by one thread alone.
+    """A `Wire` of TLS over another one, which it owns. `handshake` comes first, by one thread alone.
 
     Every method but `abandon` and `close` raises `ChannelError`.
     """
@@ -159,7 +154,6 @@ class SecureChannel:
             self._incoming.write(data)
 
     def receive(self, wait: float) -> bytes | None:
-        """Some bytes, b"" when the other side closed, None when nothing came for *wait* seconds."""
         while True:
             plain = self._decrypt()
             if plain is not None:
@@ -187,7 +181,6 @@ class SecureChannel:
         return b"".join(records)
 
     def send(self, data: bytes, stall: float) -> None:
-        """Send all of it. Fails when the other side takes nothing for *stall* seconds."""
         view = memoryview(data)
         for start in range(0, len(data), _SEND):
             with self._tls_lock:
@@ -199,15 +192,12 @@ class SecureChannel:
             self._wire.send(sealed, stall)
 
     def finish_sending(self) -> None:
-        """See `Wire`."""
         self._wire.finish_sending()
 
     def abandon(self) -> None:
-        """See `Wire`."""
         self._wire.abandon()
 
     def close(self) -> None:
-        """See `Wire`."""
         self._wire.close()
 
 

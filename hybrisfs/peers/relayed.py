@@ -77,26 +77,21 @@ class Line:
         return True
 
     def receive(self, wait: float) -> bytes | None:
-        """See `Wire`."""
         if self._early:
             early, self._early = self._early, b""
             return early
         return self._channel.receive(wait)
 
     def send(self, data: bytes, stall: float) -> None:
-        """See `Wire`."""
         self._channel.send(data, stall)
 
     def finish_sending(self) -> None:
-        """See `Wire`."""
         self._channel.finish_sending()
 
     def abandon(self) -> None:
-        """See `Wire`."""
         self._channel.abandon()
 
     def close(self) -> None:
-        """See `Wire`."""
         self._channel.close()
 
 
