@@ -8,10 +8,11 @@ before its new place is signed, durable on this device and on f+k clouds.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from hybrisfs.bounded import in_groups
 from hybrisfs.clouds.pack_repair import PackMender
 from hybrisfs.clouds.segment_repair import SegmentMender
 from hybrisfs.dispersal.share import parse_share_name
@@ -159,7 +160,7 @@ class Drain:
             return "it does not list its objects"
         moved = [name for names in found for name in names or ()]
         moved = [name for name in moved if name in secured or self._is_elsewhere(cloud, name)]
-        for batch in _in_batches(moved):
+        for batch in in_groups(moved, lambda _: 1, _DELETED_AT_ONCE):
             refusal = self._upkeep.delete(cloud, batch)
             if self._upkeep.refused_deletion(cloud) is not None:
                 break  # what it held stays there, which need not keep the cloud
@@ -193,14 +194,3 @@ class Drain:
             return parse_segment_name(name)[0]
         except DecodeError:
             return None
-
-
-def _in_batches(names: Iterable[str]) -> Iterator[list[str]]:
-    batch: list[str] = []
-    for name in names:
-        batch.append(name)
-        if len(batch) == _DELETED_AT_ONCE:
-            yield batch
-            batch = []
-    if batch:
-        yield batch

@@ -24,6 +24,7 @@ from backends.errors import MissingError, MissingRootError, StoreError
 from backends.store import MAX_PAGE, Store, StoredObject, dismantle
 from backends.versions import versions_of
 from hybrisfs.admit.local_copy import Deletion
+from hybrisfs.bounded import in_groups
 from hybrisfs.clouds.agreed_clouds import open_cloud
 from hybrisfs.dispersal.cloud import explain
 from hybrisfs.environment import SYSTEM
@@ -193,7 +194,7 @@ def _trouble_with_marker(store: Store, volume: bytes, cloud: int, deletion: Dele
 def _delete_all(store: Store, found: Emptied, step: Callable[[], None]) -> None:
     for _ in range(_ROUNDS):
         before = found.objects
-        for batch in _batches(_own(store)):
+        for batch in in_groups(_own(store), lambda _: 1, _AT_ONCE):
             store.delete_many([one.name for one in batch])
             found.objects += len(batch)
             found.bytes += sum(max(0, one.size) for one in batch)
@@ -216,17 +217,6 @@ def _own(store: Store) -> Iterator[StoredObject]:
             yield from (one for one in page.entries if is_own_name(one.name))
             more = page.more and bool(page.entries)
             after = page.entries[-1].name if page.entries else ""
-
-
-def _batches(objects: Iterator[StoredObject]) -> Iterator[list[StoredObject]]:
-    batch: list[StoredObject] = []
-    for one in objects:
-        batch.append(one)
-        if len(batch) == _AT_ONCE:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
 
 
 def _kept(store: Store) -> str:

@@ -25,14 +25,13 @@ from hybrisfs.dispersal.share import MAX_SHARE, Table, TableSealer, share_name
 from hybrisfs.dispersal.upkeep import PackRebuild, Repair, Upkeep, candidates, restore
 from hybrisfs.members.minutes import bans_place
 from hybrisfs.merge.signing import Signer
-from hybrisfs.read.fetch import Fetcher
 from hybrisfs.registers.tree import PackedChunk, PackRecord, Rewritten, pack_key, rewritten_key
 from hybrisfs.stages import Signals
 from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.state.packs import chunks_of_lost_pack, lost_packs
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
-from hybrisfs.write.pack import PackMaker, is_ending, place_chunks, record_packs
+from hybrisfs.write.pack import Packing, is_ending, place_chunks, record_packs
 
 __all__ = ["PackMender", "PackRenewer"]
 
@@ -236,22 +235,8 @@ class PackMender:
 _SHOWN: Final = 16  # digits of a pack's id
 
 
-class PackRenewer:
+class PackRenewer(Packing):
     """Knows the packs that the clouds have lost, and puts their chunks on the clouds again. Thread-safe."""
-
-    def __init__(
-        self,
-        fs: FileSystem,
-        signer: Signer,
-        signals: Signals,
-        maker: PackMaker,
-        fetcher: Fetcher,
-    ) -> None:
-        self._fs = fs
-        self._signer = signer
-        self._signals = signals
-        self._maker = maker
-        self._fetcher = fetcher
 
     def lost(self) -> list[bytes]:
         """The ids of packs that the clouds have lost and that hold chunks in no other pack."""

@@ -30,7 +30,7 @@ from hybrisfs.stages import Signals
 from hybrisfs.state.packs import Pack, PackTable, chunks_of_pack
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
-from hybrisfs.write.pack import PackMaker, is_ending, record_packs
+from hybrisfs.write.pack import Packing, PackMaker, is_ending, record_packs
 
 __all__ = ["Recoder", "Rewriting", "RewritingState", "ValueKeeping"]
 
@@ -132,7 +132,7 @@ class Rewriting:
 # they stay where they are, because a device that lacks the update may be reading them.
 
 
-class Recoder:
+class Recoder(Packing):
     """Rewrites packs, one after the other. What is archived stays so if it can."""
 
     def __init__(
@@ -144,11 +144,7 @@ class Recoder:
         fetcher: Fetcher,
         archive: Archive,
     ) -> None:
-        self._fs = fs
-        self._signer = signer
-        self._signals = signals
-        self._maker = maker
-        self._fetcher = fetcher
+        super().__init__(fs, signer, signals, maker, fetcher)
         self._archive = archive
 
     def rewrite(self, former: Pack) -> str | None:

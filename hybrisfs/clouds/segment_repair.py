@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container
+from collections.abc import Callable, Collection, Container, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -49,14 +49,8 @@ class SegmentMender:
                 self._upkeep.recall(cloud, name, SEGMENT_LIMIT, partial(self._take, name, copies.append))
         repairs = []
         for cloud, finding in wrong:
-            try:
-                data = copies[0] if copies else self._seal_again(segment)
-            except ValueError as error:
-                repairs.append(
-                    Repair(cloud, finding, None, f"no cloud has it, nor has this machine: {error}")
-                )
-                continue
-            outcome = self._restore(cloud, name, data, writable, move)
+            data = self._bytes(segment, copies)
+            outcome = data if isinstance(data, str) else self._restore(cloud, name, data, writable, move)
             if isinstance(outcome, str):
                 repairs.append(Repair(cloud, finding, None, outcome))
             else:
@@ -72,11 +66,8 @@ class SegmentMender:
         for cloud in segment.placement:
             if not copies and (ask or cloud != away):
                 self._look_at(cloud, name, copies.append)
-        try:
-            data = copies[0] if copies else self._seal_again(segment)
-        except ValueError as error:
-            return f"{name}: no cloud has it, nor has this machine: {error}"
-        outcome = self._restore(away, name, data, writable, move=True)
+        data = self._bytes(segment, copies)
+        outcome = data if isinstance(data, str) else self._restore(away, name, data, writable, move=True)
         return f"{name}: {outcome}" if isinstance(outcome, str) else None
 
     def renumber(self, name: str, before: int, now: int) -> None:
@@ -118,13 +109,7 @@ class SegmentMender:
             return None, []
         repairs = []
         for cloud, finding in wrong.items():
-            outcome = restore(
-                self._upkeep,
-                name,
-                found[0],
-                candidates(self._upkeep, cloud, right, len(found[0]), writable=writable, move=False),
-                lambda target: self._look_at(target, name, lambda _: None),
-            )
+            outcome = self._put(name, found[0], cloud, right, writable, move=False)
             right |= {outcome} if isinstance(outcome, int) else set()
             failure = outcome if isinstance(outcome, str) else ""
             repairs.append(Repair(cloud, finding, None if failure else cloud, failure))
@@ -180,10 +165,9 @@ class SegmentMender:
             if not found:
                 self._look_at(cloud, name, found.append)
         holders = set(segment.placement)
-        try:
-            data = found[0] if found else self._seal_again(segment)
-        except ValueError as error:
-            return f"{name}: no cloud has it, nor has this machine: {error}"
+        data = self._bytes(segment, found)
+        if isinstance(data, str):
+            return f"{name}: {data}"
         trouble = self._spread(name, data, holders, copies, writable)
         with self._fs.state.transaction() as tx:
             placement = self.holders(name)
@@ -202,14 +186,7 @@ class SegmentMender:
         """Put copies onto further clouds, which join *holders*."""
         while len(holders) < copies:
             nobody = -1
-            targets = candidates(self._upkeep, nobody, holders, len(data), writable=writable, move=True)
-            outcome = restore(
-                self._upkeep,
-                name,
-                data,
-                targets,
-                lambda target: self._look_at(target, name, lambda _: None),
-            )
+            outcome = self._put(name, data, nobody, holders, writable, move=True)
             if isinstance(outcome, str):
                 return f"{name}: {outcome}"
             holders.add(outcome)
@@ -232,8 +209,15 @@ class SegmentMender:
         decode_segment(data, name, self._volume, self._keys)
         keep(data)
 
+    def _bytes(self, segment: OwnSegment, copies: Sequence[bytes]) -> bytes | str:
+        """An own segment: one of these copies, or made again from the own log; or why there is none."""
+        try:
+            return copies[0] if copies else self._seal_again(segment)
+        except ValueError as error:
+            return f"no cloud has it, nor has this machine: {error}"
+
     def _seal_again(self, segment: OwnSegment) -> bytes:
-        """The segment, made again from the own log, when no cloud has a good copy."""
+        """Raises ValueError."""
         with self._fs.state.transaction() as tx:
             updates = tx.updates.own_between(segment.first, segment.last)
             before = tx.segments.before(segment)
@@ -245,18 +229,28 @@ class SegmentMender:
         return data
 
     def _restore(self, cloud: int, name: str, data: bytes, writable: Container[int], move: bool) -> int | str:
-        targets = candidates(self._upkeep, cloud, self.holders(name), len(data), writable=writable, move=move)
-        outcome = restore(
-            self._upkeep,
-            name,
-            data,
-            targets,
-            lambda target: self._look_at(target, name, lambda _: None),
-        )
+        outcome = self._put(name, data, cloud, self.holders(name), writable, move=move)
         if isinstance(outcome, int) and outcome != cloud:
             self._replace(name, cloud, outcome)
             self._upkeep.excuse(cloud, name)
         return outcome
+
+    def _put(
+        self,
+        name: str,
+        data: bytes,
+        cloud: int,
+        holders: Collection[int],
+        writable: Container[int],
+        *,
+        move: bool,
+    ) -> int | str:
+        """Where a copy is now: on *cloud*, or with *move* on another one that is none of the *holders*; or
+        why it is nowhere."""
+        targets = candidates(self._upkeep, cloud, holders, len(data), writable=writable, move=move)
+        return restore(
+            self._upkeep, name, data, targets, lambda target: self._look_at(target, name, lambda _: None)
+        )
 
     def _replace(self, name: str, before: int, now: int) -> None:
         """Note that a copy is on another cloud."""

@@ -15,13 +15,11 @@ from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.dispersal.pack import PACK_TARGET, ChunkLocation, PackBuilder, Redundancy
 from hybrisfs.dispersal.share import Table, TableEntry
 from hybrisfs.gc.find import Candidate
-from hybrisfs.merge.signing import Signer
-from hybrisfs.read.fetch import Fetcher
 from hybrisfs.stages import Signals
 from hybrisfs.state.chunk_states import ChunkRef
 from hybrisfs.state.unplaced import awaited, dirty_among
 from hybrisfs.tree.filesystem import FileSystem
-from hybrisfs.write.pack import PackMaker, record_pack
+from hybrisfs.write.pack import Packing, record_pack
 
 __all__ = ["HOT", "NeededOrphans", "Rewriter", "Target"]
 
@@ -41,22 +39,8 @@ HOT: Final = Target(None, None, 0)
 """As new packs are."""
 
 
-class Rewriter:
+class Rewriter(Packing):
     """Packs chunks again. One caller at a time, without the volume's lock."""
-
-    def __init__(
-        self,
-        fs: FileSystem,
-        signer: Signer,
-        signals: Signals,
-        maker: PackMaker,
-        fetcher: Fetcher,
-    ) -> None:
-        self._fs = fs
-        self._signer = signer
-        self._signals = signals
-        self._maker = maker
-        self._fetcher = fetcher
 
     def rewrite(self, packs: Iterable[Candidate], most: int, target: Target = HOT) -> int:
         """Pack the needed chunks of *packs* again, up to about *most* bytes. Returns how many packs were

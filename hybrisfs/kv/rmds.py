@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from hybrisfs.dispersal.pack import Redundancy
 from hybrisfs.dispersal.values import Values
@@ -179,6 +179,10 @@ class DeviceMetadata:
                 if entry.live:
                     yield Found(after, entry)
 
+    def _rows(self, query: str, parameters: Sequence[object] = ()) -> list[Any]:
+        with self._database.reader() as connection:
+            return connection.execute(query, parameters).fetchall()
+
     def count(self) -> int:
         with self._database.reader() as connection:
             (count,) = connection.execute("SELECT count(*) FROM entry").fetchone()
@@ -204,28 +208,25 @@ class DeviceMetadata:
         """Nothing is to be done: it is all in the database."""
 
     def garbage(self, after: int, limit: int) -> list[Garbage]:
-        with self._database.reader() as connection:
-            rows = connection.execute(
-                "SELECT write, names FROM garbage WHERE write > ? ORDER BY write LIMIT ?", (after, limit)
-            ).fetchall()
+        rows = self._rows(
+            "SELECT write, names FROM garbage WHERE write > ? ORDER BY write LIMIT ?", (after, limit)
+        )
         return [Garbage(*row) for row in rows]
 
     def owed(self, cloud: int, limit: int) -> list[Owed]:
-        with self._database.reader() as connection:
-            rows = connection.execute(
-                "SELECT cloud, write, names FROM owed_deletion WHERE cloud = ? LIMIT ?", (cloud, limit)
-            ).fetchall()
+        rows = self._rows(
+            "SELECT cloud, write, names FROM owed_deletion WHERE cloud = ? LIMIT ?", (cloud, limit)
+        )
         return [Owed(*row) for row in rows]
 
     def repetitions(self, cloud: int, start: int, end: int, limit: int) -> list[Repetition]:
-        with self._database.reader() as connection:
-            rows = connection.execute(
-                "SELECT cloud, due, times, writes, number FROM repetition WHERE cloud = ?1 AND due < ?2 "
-                "UNION ALL "
-                "SELECT cloud, due, times, writes, number FROM repetition WHERE cloud = ?1 AND due > ?3 "
-                "ORDER BY due LIMIT ?4",
-                (cloud, start, end, limit),
-            ).fetchall()
+        rows = self._rows(
+            "SELECT cloud, due, times, writes, number FROM repetition WHERE cloud = ?1 AND due < ?2 "
+            "UNION ALL "
+            "SELECT cloud, due, times, writes, number FROM repetition WHERE cloud = ?1 AND due > ?3 "
+            "ORDER BY due LIMIT ?4",
+            (cloud, start, end, limit),
+        )
         return [Repetition(*row) for row in rows]
 
     def first_repetitions(self) -> dict[int, int]:
@@ -239,18 +240,16 @@ class DeviceMetadata:
 
     def repeated(self, after: int, limit: int) -> list[Repetition]:
         """What is to be deleted again, by number, those above *after*."""
-        with self._database.reader() as connection:
-            rows = connection.execute(
-                "SELECT cloud, due, times, writes, number FROM repetition "
-                "WHERE number > ? ORDER BY number LIMIT ?",
-                (after, limit),
-            ).fetchall()
+        rows = self._rows(
+            "SELECT cloud, due, times, writes, number FROM repetition "
+            "WHERE number > ? ORDER BY number LIMIT ?",
+            (after, limit),
+        )
         return [Repetition(*row) for row in rows]
 
     def owed_writes(self) -> list[int]:
         """The writes of which some cloud has yet to delete something."""
-        with self._database.reader() as connection:
-            rows = connection.execute("SELECT DISTINCT write FROM owed_deletion").fetchall()
+        rows = self._rows("SELECT DISTINCT write FROM owed_deletion")
         return [row[0] for row in rows]
 
     def counts(self) -> tuple[int, int]:

@@ -74,6 +74,7 @@ __all__ = [
     "beginning",
     "beginning_of",
     "content_key",
+    "content_of",
     "decode_runs",
     "encode_runs",
     "is_of_tree",
@@ -399,6 +400,15 @@ class Content(NamedTuple):
         if depth and any(run.skip for run in runs):
             raise DecodeError("a part of a list of chunks")
         return Content(size, depth, runs)
+
+
+def content_of(value: bytes | None) -> Content:
+    """The content that a register shows. What no correct device can have written counts as an empty file, on
+    all devices."""
+    try:
+        return Content(0, 0, ()) if value is None else Content.decode(value)
+    except DecodeError:
+        return Content(0, 0, ())
 
 
 def is_one_chunk(value: bytes) -> bool:

@@ -16,7 +16,15 @@ from typing import Final
 from msgspec import Struct
 
 from hybrisfs.errors import failure
-from hybrisfs.registers.tree import MAX_FILE_SIZE, Content, Run, attr_key, content_key, decode_runs
+from hybrisfs.registers.tree import (
+    MAX_FILE_SIZE,
+    Content,
+    Run,
+    attr_key,
+    content_key,
+    content_of,
+    decode_runs,
+)
 from hybrisfs.state.chunk_states import MAX_CHUNK, ChunkRef
 from hybrisfs.state.extents import ZEROS, ExtentMap, Piece
 from hybrisfs.state.file_chunks import BaseRow, Part, RecentParts
@@ -320,7 +328,7 @@ class ReceivedContent:
     def show(self, tx: Transaction, inode: Inode, value: bytes | None) -> None:
         """Replace the content of the file by this one. If a program has the file open, the list of its chunks
         is here (`lacking_to_show`), as programs are asked to wait for it only when they open a file."""
-        listed = _decode(value)
+        listed = content_of(value)
         self._content.discard(tx, inode)
         self.forget(tx, inode)
         self._content.resize(inode, listed.size)
@@ -338,7 +346,7 @@ class ReceivedContent:
 
         There is nothing else of these files yet.
         """
-        listed = {ino: _decode(value) for ino, value in contents.items()}
+        listed = {ino: content_of(value) for ino, value in contents.items()}
         numbers = self._numbers(tx, listed.values())
         sizes: dict[int, tuple[int, int]] = {}
         parts: list[Part] = []
@@ -416,7 +424,7 @@ class ReceivedContent:
     @staticmethod
     def _all_runs(tx: Transaction, value: bytes | None) -> list[Run] | Missing:
         """All that a content lists, or the chunks that its list needs."""
-        listed = _decode(value)
+        listed = content_of(value)
         runs = [] if listed.depth else list(listed.runs)
         missing: list[ChunkRef] = []
         for page in listed.runs if listed.depth else ():
@@ -451,14 +459,6 @@ def _parts(ino: int, runs: Iterable[Run], numbers: Mapping[bytes, int]) -> list[
             parts.append((ino, at, run.length, numbers[run.chunk], run.skip))
         at += run.length
     return parts
-
-
-def _decode(value: bytes | None) -> Content:
-    """What no correct device can have written counts as an empty file, on all devices."""
-    try:
-        return Content(0, 0, ()) if value is None else Content.decode(value)
-    except DecodeError:
-        return Content(0, 0, ())
 
 
 def _page(data: bytes | None, length: int) -> list[Run]:

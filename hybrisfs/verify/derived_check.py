@@ -16,7 +16,7 @@ from hybrisfs.members.members import Member, member_key
 from hybrisfs.members.role_table import Roles
 from hybrisfs.merge.authority import counting, described, fault
 from hybrisfs.registers.node_id import kind_of
-from hybrisfs.registers.tree import Content, PackRecord, Run, encode_runs
+from hybrisfs.registers.tree import Content, PackRecord, Run, content_of, encode_runs
 from hybrisfs.registers.values import Stamp
 from hybrisfs.state.checks import (
     count_values,
@@ -255,7 +255,7 @@ class ContentCheck:
 
     def problem(self, ino: int, size: int, value: bytes | None) -> str | None:
         """How the file *ino* of *size* bytes differs from *value*, in words."""
-        signed = _decoded(value)
+        signed = content_of(value)
         if signed.size != size:
             return f"it has {size} bytes, {signed.size} were signed"
         unlisted = ContentTable(self._db).value_unlisted(ino)
@@ -300,11 +300,3 @@ class ContentCheck:
             at = offset + length
         if at < size:
             yield Run(size - at, None)
-
-
-def _decoded(value: bytes | None) -> Content:
-    """What no correct device can have written counts as an empty file (`ReceivedContent`)."""
-    try:
-        return Content(0, 0, ()) if value is None else Content.decode(value)
-    except DecodeError:
-        return Content(0, 0, ())

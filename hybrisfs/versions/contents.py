@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from hybrisfs.errors import failure
 from hybrisfs.read.fetch import Fetcher
-from hybrisfs.registers.tree import Content, Run, decode_runs
+from hybrisfs.registers.tree import Content, Run, content_of, decode_runs
 from hybrisfs.state.database import Reader, RowWriter, Snapshot
 from hybrisfs.state.file_chunks import is_at_hand, is_known
 from hybrisfs.state.versions import (
@@ -28,7 +28,6 @@ from sync.codec import DecodeError
 __all__ = [
     "VersionReader",
     "chunks_of_page",
-    "content_of",
     "forget_lost",
     "ChunkLists",
     "gather_kept",
@@ -36,14 +35,6 @@ __all__ = [
     "named_chunks",
     "size_of",
 ]
-
-
-def content_of(value: bytes | None) -> Content:
-    """What no correct device can have written counts as an empty file, as everywhere."""
-    try:
-        return Content(0, 0, ()) if value is None else Content.decode(value)
-    except DecodeError:
-        return Content(0, 0, ())
 
 
 def size_of(value: bytes | None) -> int:

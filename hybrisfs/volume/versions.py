@@ -17,7 +17,7 @@ from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.merge.resolution import node_shown, signed_content
 from hybrisfs.merge.signing import only_reads
 from hybrisfs.read.fetch import Fetcher
-from hybrisfs.registers.tree import Attr, attr_key, content_key
+from hybrisfs.registers.tree import Attr, attr_key, content_key, content_of
 from hybrisfs.shown import quoted, shown
 from hybrisfs.state.database import Snapshot
 from hybrisfs.state.schema import ROOT_INO
@@ -31,7 +31,7 @@ from hybrisfs.tree.unseen import Aspect, Change
 from hybrisfs.versions.account import Account
 from hybrisfs.versions.browser import HISTORY_NAME
 from hybrisfs.versions.catalog import Catalog, Version
-from hybrisfs.versions.contents import VersionReader, content_of, is_readable, size_of
+from hybrisfs.versions.contents import VersionReader, is_readable, size_of
 from hybrisfs.versions.retention import RetentionRule
 from hybrisfs.versions.thinning import Thinner
 from hybrisfs.versions.tree import VersionNode, VersionTree, format_moment, parse_moment, whole_trees

@@ -40,6 +40,7 @@ __all__ = [
     "PackLimits",
     "PackMaker",
     "Packer",
+    "Packing",
     "is_ending",
     "record_pack",
     "record_packs",
@@ -73,7 +74,20 @@ class PackLimits(Struct, frozen=True):
     """... up to these."""
 
 
-class Packer:
+class Packing:
+    """What packs chunks that are stored: it fetches them, has packs made, and signs where the chunks are."""
+
+    def __init__(
+        self, fs: FileSystem, signer: Signer, signals: Signals, maker: PackMaker, fetcher: Fetcher
+    ) -> None:
+        self._fs = fs
+        self._signer = signer
+        self._signals = signals
+        self._maker = maker
+        self._fetcher = fetcher
+
+
+class Packer(Packing):
     """A stage that seals, and a few threads that wait for clouds."""
 
     def __init__(
@@ -89,16 +103,12 @@ class Packer:
     ) -> None:
         """*uploaders*: they send packs, up to `IN_FLIGHT` or `DEFERRED_IN_FLIGHT` at a time, and end with the
         packer. *deferred*: it packs deferred chunks, otherwise all else."""
+        super().__init__(fs, signer, signals, maker, fetcher)
         self._deferred = deferred
-        self._fetcher = fetcher
         self.limits = fs.environment.limits.of(PackLimits)
         """They may be others at any moment."""
-        self._fs = fs
         self._monotonic = fs.environment.monotonic
         self._trim = fs.environment.trim
-        self._signer = signer
-        self._signals = signals
-        self._maker = maker
         self._slots = threading.Semaphore(DEFERRED_IN_FLIGHT if deferred else IN_FLIGHT)
         self._uploaders = uploaders
         self._cursor = 0
