@@ -229,9 +229,7 @@ FUSE_SET_ATTR_ATIME = 1 << 4
 FUSE_SET_ATTR_MTIME = 1 << 5
 FUSE_SET_ATTR_ATIME_NOW = 1 << 7
 FUSE_SET_ATTR_MTIME_NOW = 1 << 8
-FUSE_SET_ATTR_CTIME = 1 << 10
 FUSE_SET_ATTR_KILL_SUID = 1 << 11  # Linux' FATTR_KILL_SUIDGID: the set-group-id bit, too
-FUSE_SET_ATTR_KILL_SGID = 1 << 12  # Linux sends no such bit
 
 # Flags of renameat2(2) and setxattr(2).
 RENAME_NOREPLACE = 1 << 0
@@ -241,19 +239,14 @@ XATTR_CREATE = 1
 XATTR_REPLACE = 2
 
 # Modes of fallocate(2).
-FALLOC_FL_KEEP_SIZE = 0x01
 FALLOC_FL_PUNCH_HOLE = 0x02
 FALLOC_FL_ZERO_RANGE = 0x10
 
 # Capabilities (fuse_common.h): what kernel and filesystem agree upon when the mount starts.
 FUSE_CAP_ASYNC_READ = 1 << 0
-FUSE_CAP_ATOMIC_O_TRUNC = 1 << 3
 FUSE_CAP_DONT_MASK = 1 << 6
-FUSE_CAP_AUTO_INVAL_DATA = 1 << 12
 FUSE_CAP_READDIRPLUS = 1 << 13
 FUSE_CAP_READDIRPLUS_AUTO = 1 << 14
-FUSE_CAP_ASYNC_DIO = 1 << 15
-FUSE_CAP_WRITEBACK_CACHE = 1 << 16
 FUSE_CAP_PARALLEL_DIROPS = 1 << 18
 FUSE_CAP_POSIX_ACL = 1 << 19
 # Without this, Linux asks for the attribute security.capability before each write. With it, the filesystem

@@ -22,7 +22,18 @@ from msgspec import Struct
 from hybrisfs import fuse
 from hybrisfs.dispersal.errors import ChunkUnavailable
 from hybrisfs.errors import failure
-from hybrisfs.fuse import LATER, Attributes, Entry, Later, Listing, ListingPlus, Opened, Request, StatVfs
+from hybrisfs.fuse import (
+    LATER,
+    Attributes,
+    Entry,
+    Later,
+    Listing,
+    ListingPlus,
+    Opened,
+    Request,
+    StatVfs,
+    records,
+)
 from hybrisfs.merge.resolution import Sparing
 from hybrisfs.mount.answers import (
     FOREVER,
@@ -287,7 +298,7 @@ class Adapter(fuse.Operations):
     ) -> tuple[Attributes, float] | Later:
         if self.echoes.is_one(request):
             return self.getattr(request, ino, fh)
-        if to_set & fuse.FUSE_SET_ATTR_SIZE:
+        if to_set & records.FUSE_SET_ATTR_SIZE:
             return self._with_list(
                 request, ino, lambda tx: self._set_attributes(tx, request, ino, attributes, to_set)
             )
@@ -300,7 +311,7 @@ class Adapter(fuse.Operations):
         fs = self._fs
         fs.require_writable()
         inode = fs.get(tx, ino)
-        if to_set & fuse.FUSE_SET_ATTR_SIZE:
+        if to_set & records.FUSE_SET_ATTR_SIZE:
             self._sparing.before_overwrite(tx, inode, attributes.size)
             fs.truncate(tx, inode, attributes.size)
         change_attributes(tx, fs, request, inode, attributes, to_set)
@@ -553,7 +564,7 @@ class Adapter(fuse.Operations):
         with self._state.transaction() as tx:
             inode = self._fs.handle(fh)
             self._fs.require_writable()
-            if mode & (fuse.FALLOC_FL_PUNCH_HOLE | fuse.FALLOC_FL_ZERO_RANGE):
+            if mode & (records.FALLOC_FL_PUNCH_HOLE | records.FALLOC_FL_ZERO_RANGE):
                 self._sparing.before_overwrite(tx, inode, offset)
             self._fs.allocate(tx, inode, mode, offset, length)
             clear_privileges(tx, self._fs, request, inode, kill=kills_by_allocating(request, inode))

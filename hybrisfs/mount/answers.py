@@ -7,9 +7,8 @@ import stat
 from collections.abc import Callable
 from typing import Final
 
-from hybrisfs import fuse
 from hybrisfs.errors import failure
-from hybrisfs.fuse import Attributes, Entry, Listing, ListingPlus, Request, StatVfs
+from hybrisfs.fuse import Attributes, Entry, Listing, ListingPlus, Request, StatVfs, records
 from hybrisfs.mount.programs import has_capability, is_in_group
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.state.shown_nodes import newest_name
@@ -62,25 +61,25 @@ def change_attributes(
 ) -> None:
     """Obey setattr, but for the size."""
     if to_set & _CLEARING or _changes_nothing(request, inode, to_set):
-        kill = not to_set or bool(to_set & fuse.FUSE_SET_ATTR_KILL_SUID)
-        is_root = request.uid == 0 and not to_set & fuse.FUSE_SET_ATTR_SIZE
+        kill = not to_set or bool(to_set & records.FUSE_SET_ATTR_KILL_SUID)
+        is_root = request.uid == 0 and not to_set & records.FUSE_SET_ATTR_SIZE
         clear_privileges(tx, fs, request, inode, kill=kill, is_root=is_root)
     now = fs.inodes.now()
     fs.attributes.change(
         tx,
         inode,
-        mode=attributes.mode if to_set & fuse.FUSE_SET_ATTR_MODE else None,
-        uid=attributes.uid if to_set & fuse.FUSE_SET_ATTR_UID else None,
-        gid=attributes.gid if to_set & fuse.FUSE_SET_ATTR_GID else None,
+        mode=attributes.mode if to_set & records.FUSE_SET_ATTR_MODE else None,
+        uid=attributes.uid if to_set & records.FUSE_SET_ATTR_UID else None,
+        gid=attributes.gid if to_set & records.FUSE_SET_ATTR_GID else None,
         atime=now
-        if to_set & fuse.FUSE_SET_ATTR_ATIME_NOW
+        if to_set & records.FUSE_SET_ATTR_ATIME_NOW
         else attributes.atime_ns
-        if to_set & fuse.FUSE_SET_ATTR_ATIME
+        if to_set & records.FUSE_SET_ATTR_ATIME
         else None,
         mtime=now
-        if to_set & fuse.FUSE_SET_ATTR_MTIME_NOW
+        if to_set & records.FUSE_SET_ATTR_MTIME_NOW
         else attributes.mtime_ns
-        if to_set & fuse.FUSE_SET_ATTR_MTIME
+        if to_set & records.FUSE_SET_ATTR_MTIME
         else None,
     )
 
@@ -94,7 +93,7 @@ def change_attributes(
 
 
 _CAP_FSETID: Final = 4
-_CLEARING: Final = fuse.FUSE_SET_ATTR_KILL_SUID | fuse.FUSE_SET_ATTR_SIZE
+_CLEARING: Final = records.FUSE_SET_ATTR_KILL_SUID | records.FUSE_SET_ATTR_SIZE
 
 
 def _changes_nothing(request: Request, inode: Inode, to_set: int) -> bool:

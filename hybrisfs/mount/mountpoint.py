@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from hybrisfs import fuse
 from hybrisfs.errors import HybrisError
-from hybrisfs.fuse import FuseError
+from hybrisfs.fuse import FuseError, records
 from hybrisfs.mount.adapter import Served
 from hybrisfs.mount.notifier import Notifier
 from hybrisfs.mount.versions import VersionsAdapter
@@ -101,7 +101,7 @@ SOURCE: Final = "hybrisfs:"
 
 _JOIN_SECONDS: Final = 10.0
 # Access control lists decide what umask does, so that the filesystem has to apply it.
-_CAPABILITIES: Final = fuse.DEFAULT_CAPABILITIES | fuse.FUSE_CAP_POSIX_ACL | fuse.FUSE_CAP_DONT_MASK
+_CAPABILITIES: Final = fuse.DEFAULT_CAPABILITIES | records.FUSE_CAP_POSIX_ACL | records.FUSE_CAP_DONT_MASK
 _PASSES_WITHIN: Final = 2.0  # seconds; a program looks at a name, or has just closed a file
 _AGAIN_AFTER: Final = 0.05  # seconds
 
@@ -112,7 +112,7 @@ def capabilities(libfuse: tuple[int, int]) -> int:
     Before `KILL_FLAGS_SINCE` libfuse does not say when set-id bits are to be cleared. Then the kernel goes on
     doing that, and asks for an attribute before each write.
     """
-    return _CAPABILITIES | (fuse.FUSE_CAP_HANDLE_KILLPRIV_V2 if libfuse >= fuse.KILL_FLAGS_SINCE else 0)
+    return _CAPABILITIES | (records.FUSE_CAP_HANDLE_KILLPRIV_V2 if libfuse >= fuse.KILL_FLAGS_SINCE else 0)
 
 
 class MountPoint:

@@ -8,8 +8,7 @@
 `contact`             registers that are read before anything is trusted
 `consensus`           Disk Paxos: which of several versions gets a time
 `reading`             reads of one register, and the end of transactions that a reader meets
-`conditional`         writes that depend on what is there
-`transaction`         writes of several registers at one moment
+`transaction`         writes that depend on what is there, and writes of several registers at one moment
 `snapshot`            all registers of a container at one moment
 `runner`              asks the clouds
 ====================  =======================================================================================

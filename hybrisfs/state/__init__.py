@@ -15,7 +15,7 @@ nodes            `NodeTable`: nodes and their extended attributes; `PlaceTable`:
 extents          `ExtentTable`: the bytes of files that are in no chunk yet
 file_chunks      `ContentTable`: what the contents of files are made of, and where these chunks are
 unplaced         `PendingTable`: what has changed here and is not on the clouds yet; chunks that are not
-pins             `PinTable`: what is to be kept here, and what that covers
+pins             `PinTable`: what is to be kept here, what that covers, and what others may not have
 
 chunk_states     the rules, the states, what a row says in each, and which call moves a chunk
 chunks           `ChunkStore`: the bytes on this disk; all moves are calls of it
@@ -28,7 +28,6 @@ The other modules answer questions, of the open transaction (with the lock held)
 
 stored_log       what does the log say of an update, or of a branch?
 shown_nodes      where does the view show a node, and what is below it?
-precious         what must not be evicted, as other devices may not have it?
 checks           what is wrong with rows, values of registers, the tree, chunks?
 damaged          what can be read of a damaged database?
 """

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Final
 
 from hybrisfs import fuse
-from hybrisfs.fuse import Entry, Request
+from hybrisfs.fuse import Entry, Request, records
 from tests.crash.trace import Data, Made, Mark, Named, Resized, Step, Synced, Unnamed
 from tests.fuse.memory_fs import MemoryFS, Node
 
@@ -58,11 +58,11 @@ class _RecordingFS(MemoryFS):
         self, request: Request, parent: int, name: bytes, new_parent: int, new_name: bytes, flags: int
     ) -> None:
         node = self.child(parent, name)
-        if flags & fuse.RENAME_EXCHANGE:
+        if flags & records.RENAME_EXCHANGE:
             raise NotImplementedError("nobody exchanges names on this disk")
         # What is replaced loses its name in the same step.
         there = self.nodes[new_parent].children.get(new_name)
-        if there is not None and not flags & fuse.RENAME_NOREPLACE:
+        if there is not None and not flags & records.RENAME_NOREPLACE:
             super().remove(new_parent, new_name)
         super().rename(request, parent, name, new_parent, new_name, flags)
         self._note(Named(new_parent, new_name, node.ino, (parent, name)))
@@ -93,7 +93,7 @@ class _RecordingFS(MemoryFS):
             super().setxattr(request, ino, name, value, flags)
 
     def fallocate(self, request: Request, ino: int, fh: int, offset: int, length: int, mode: int) -> None:
-        if mode & fuse.FALLOC_FL_PUNCH_HOLE:
+        if mode & records.FALLOC_FL_PUNCH_HOLE:
             end = min(offset + length, len(self.nodes[fh].data))
             self.write(request, ino, fh, offset, memoryview(bytes(max(0, end - offset))), False)
         else:

@@ -16,7 +16,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hybrisfs import fuse
-from hybrisfs.fuse import Attributes, Entry, Later, Listing, ListingPlus, Opened, Operations, Request, StatVfs
+from hybrisfs.fuse import (
+    Attributes,
+    Entry,
+    Later,
+    Listing,
+    ListingPlus,
+    Opened,
+    Operations,
+    Request,
+    StatVfs,
+    records,
+)
 
 _TIMEOUT = 3600.0
 
@@ -77,10 +88,10 @@ class MemoryFS(Operations):
     """All in dictionaries. The handle of a file is its inode number, that of a directory counts openings."""
 
     def __init__(self) -> None:
-        self.root = Node(fuse.FUSE_ROOT_ID, stat.S_IFDIR | 0o755, os.getuid(), os.getgid(), None)
+        self.root = Node(records.FUSE_ROOT_ID, stat.S_IFDIR | 0o755, os.getuid(), os.getgid(), None)
         self.nodes = {self.root.ino: self.root}
         self.listings: dict[int, list[tuple[bytes, Node]]] = {}
-        self._last_ino = fuse.FUSE_ROOT_ID
+        self._last_ino = records.FUSE_ROOT_ID
         self._last_listing = 0
 
     def child(self, parent: int, name: bytes) -> Node:
@@ -170,14 +181,14 @@ class MemoryFS(Operations):
         node = self.child(parent, name)
         source, target = self.nodes[parent], self.nodes[new_parent]
         there = target.children.get(new_name)
-        if flags & ~(fuse.RENAME_NOREPLACE | fuse.RENAME_EXCHANGE):
+        if flags & ~(records.RENAME_NOREPLACE | records.RENAME_EXCHANGE):
             raise failure(errno.EINVAL)
-        if flags & fuse.RENAME_EXCHANGE:
+        if flags & records.RENAME_EXCHANGE:
             source.children[name] = self.child(new_parent, new_name)
             self._moved(source.children[name], target, source)
         elif there is None:
             del source.children[name]
-        elif flags & fuse.RENAME_NOREPLACE:
+        elif flags & records.RENAME_NOREPLACE:
             raise failure(errno.EEXIST)
         elif there.children:
             raise failure(errno.ENOTEMPTY)
@@ -206,18 +217,18 @@ class MemoryFS(Operations):
         node = self.nodes[ino]
         now = time.time_ns()
         node.ctime = now
-        if to_set & fuse.FUSE_SET_ATTR_MODE:
+        if to_set & records.FUSE_SET_ATTR_MODE:
             node.mode = attributes.mode
-        if to_set & fuse.FUSE_SET_ATTR_UID:
+        if to_set & records.FUSE_SET_ATTR_UID:
             node.uid = attributes.uid
-        if to_set & fuse.FUSE_SET_ATTR_GID:
+        if to_set & records.FUSE_SET_ATTR_GID:
             node.gid = attributes.gid
-        if to_set & fuse.FUSE_SET_ATTR_SIZE:
+        if to_set & records.FUSE_SET_ATTR_SIZE:
             self.resize(node, attributes.size)
-        if to_set & fuse.FUSE_SET_ATTR_ATIME:
-            node.atime = now if to_set & fuse.FUSE_SET_ATTR_ATIME_NOW else attributes.atime_ns
-        if to_set & fuse.FUSE_SET_ATTR_MTIME:
-            node.mtime = now if to_set & fuse.FUSE_SET_ATTR_MTIME_NOW else attributes.mtime_ns
+        if to_set & records.FUSE_SET_ATTR_ATIME:
+            node.atime = now if to_set & records.FUSE_SET_ATTR_ATIME_NOW else attributes.atime_ns
+        if to_set & records.FUSE_SET_ATTR_MTIME:
+            node.mtime = now if to_set & records.FUSE_SET_ATTR_MTIME_NOW else attributes.mtime_ns
         return node.attributes(), _TIMEOUT
 
     def resize(self, node: Node, size: int) -> None:
@@ -230,9 +241,9 @@ class MemoryFS(Operations):
 
     def setxattr(self, request: Request, ino: int, name: bytes, value: bytes, flags: int) -> None:
         xattrs = self.nodes[ino].xattrs
-        if flags & fuse.XATTR_CREATE and name in xattrs:
+        if flags & records.XATTR_CREATE and name in xattrs:
             raise failure(errno.EEXIST)
-        if flags & fuse.XATTR_REPLACE and name not in xattrs:
+        if flags & records.XATTR_REPLACE and name not in xattrs:
             raise failure(errno.ENODATA)
         xattrs[name] = value
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hybrisfs import fuse
-from hybrisfs.fuse import LATER, Attributes, Entry, Later, Listing, ListingPlus, Request
+from hybrisfs.fuse import LATER, Attributes, Entry, Later, Listing, ListingPlus, Request, records
 from tests.fuse.memory_fs import MemoryFS, failure
 
 _LIFETIME = 60  # seconds; then whoever still waits for an answer is let go
@@ -98,7 +98,7 @@ class MischiefFS(MemoryFS):
     def setattr(
         self, request: Request, ino: int, attributes: Attributes, to_set: int, fh: int | None
     ) -> tuple[Attributes, float]:
-        self.kills_by_setattr.append(bool(to_set & fuse.FUSE_SET_ATTR_KILL_SUID))
+        self.kills_by_setattr.append(bool(to_set & records.FUSE_SET_ATTR_KILL_SUID))
         return super().setattr(request, ino, attributes, to_set, fh)
 
     def getxattr(self, request: Request, ino: int, name: bytes, size: int) -> bytes | int:

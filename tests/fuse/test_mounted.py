@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hybrisfs import fuse
+from hybrisfs.fuse import records
 from tests.fuse.server import Server, names_in
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -161,14 +161,14 @@ def test_rename_and_its_flags(server: Server) -> None:
     one.write_text("1")
     two.write_text("2")
     with pytest.raises(FileExistsError):
-        rename_with(fuse.RENAME_NOREPLACE, one, two)
-    rename_with(fuse.RENAME_EXCHANGE, one, two)
+        rename_with(records.RENAME_NOREPLACE, one, two)
+    rename_with(records.RENAME_EXCHANGE, one, two)
     assert (one.read_text(), two.read_text()) == ("2", "1")
     one.rename(two)
     assert two.read_text() == "2"
     assert not one.exists()
     with pytest.raises(OSError) as caught:
-        rename_with(fuse.RENAME_WHITEOUT, two, one)
+        rename_with(records.RENAME_WHITEOUT, two, one)
     assert caught.value.errno == errno.EINVAL
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from hybrisfs import fuse
+from hybrisfs.fuse import records
 from hybrisfs.mount.mountpoint import capabilities
 from tests.fuse.server import needs_kill_flags
 from tests.mount.requests import FILES, OPERATIONS, Operation, counted, requests_of
@@ -58,7 +58,7 @@ def test_no_more_is_asked_than_before(mounted: tuple[Path, Path, Counter[str]], 
 
 
 def test_an_old_libfuse_is_not_relied_upon_for_flags() -> None:
-    flag = fuse.FUSE_CAP_HANDLE_KILLPRIV_V2
+    flag = records.FUSE_CAP_HANDLE_KILLPRIV_V2
     assert [capabilities(version) & flag for version in ((3, 10), (3, 13), (3, 14), (3, 18))] == [
         0,
         0,
