@@ -48,19 +48,16 @@ from hybrisfs.quorums.contact import ContactRegister, OnCloud, Sight, Supersedin
 from hybrisfs.quorums.names import Version
 from hybrisfs.quorums.rounds import Answer
 from hybrisfs.quorums.runner import Runner
-from hybrisfs.recovery import (
+from hybrisfs.recovery.record import KitRecord, SignedKit, kit_key, signed_kit_key
+from hybrisfs.recovery.sealed_key import (
     DEFAULT_COST,
+    VOUCHER_SIZE,
     Cost,
-    KitRecord,
     KitSecret,
-    SignedKit,
     check_passphrase,
-    kit_key,
     new_passphrase,
     seal_key,
-    signed_kit_key,
 )
-from hybrisfs.recovery.sealed_key import VOUCHER_SIZE
 from hybrisfs.registers.values import Stamp
 from hybrisfs.write.relayer import Uploads
 from sync import DecodeError, DeviceKey, Write

@@ -54,7 +54,7 @@ from hybrisfs.pairing.session import Joined
 from hybrisfs.quorums.contact import ContactRegister
 from hybrisfs.quorums.names import Version
 from hybrisfs.quorums.runner import Runner
-from hybrisfs.recovery import KitSecret, RecoveryError, SealedKey
+from hybrisfs.recovery.sealed_key import KitSecret, RecoveryError, SealedKey
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.stores.own_places import MARKER_NAME, OwnPlaces, belongs_to_another
 from hybrisfs.stores.tryout import was_ours

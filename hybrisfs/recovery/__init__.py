@@ -17,39 +17,3 @@ An old kit is as good as a device that was away for long: it reads the log from 
 grants of later epochs, which are sealed to the reserve, too. A cloud that shows an old one gains nothing but
 that clouds which came later are found by the signposts only.
 """
-
-from __future__ import annotations
-
-from hybrisfs.recovery.record import (
-    KitRecord,
-    SignedKit,
-    kit_key,
-    signed_kit_key,
-)
-from hybrisfs.recovery.sealed_key import (
-    DEFAULT_COST,
-    Cost,
-    KitSecret,
-    Passphrase,
-    RecoveryError,
-    SealedKey,
-    check_passphrase,
-    new_passphrase,
-    seal_key,
-)
-
-__all__ = [
-    "DEFAULT_COST",
-    "Cost",
-    "KitRecord",
-    "KitSecret",
-    "Passphrase",
-    "RecoveryError",
-    "SealedKey",
-    "SignedKit",
-    "check_passphrase",
-    "kit_key",
-    "new_passphrase",
-    "seal_key",
-    "signed_kit_key",
-]

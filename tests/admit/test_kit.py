@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from hybrisfs.admit.kit import MAX_KIT, KitCopy, Sources, decode_kit, kit_name
-from hybrisfs.recovery import KitRecord, KitSecret, SignedKit, kit_key, seal_key, signed_kit_key
+from hybrisfs.recovery.record import KitRecord, SignedKit, kit_key, signed_kit_key
+from hybrisfs.recovery.sealed_key import KitSecret, seal_key
 from sync import DecodeError, DeviceKey, NewerFormatError
 from tests.recovery.support import (
     ADA,

@@ -13,7 +13,7 @@ from hybrisfs.environment import SYSTEM
 from hybrisfs.members.lineage import let_in
 from hybrisfs.members.members import Member, member_key
 from hybrisfs.members.removal import Stance, encode_vote, vote_key
-from hybrisfs.recovery import SignedKit, signed_kit_key
+from hybrisfs.recovery.record import SignedKit, signed_kit_key
 from tests.checkpoint.test_adoption import adopt, snapshot_of
 from tests.merge.fleet import Device, Fleet
 from tests.recovery.support import RECORD, SECRET

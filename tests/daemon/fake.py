@@ -49,7 +49,7 @@ from hybrisfs.kv.store import KeyValueStore
 from hybrisfs.pairing.errors import PairingError
 from hybrisfs.pairing.exchange import Dialogue
 from hybrisfs.pairing.messages import Peer
-from hybrisfs.recovery import RecoveryError
+from hybrisfs.recovery.sealed_key import RecoveryError
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.settings.settings import entries_of
 from hybrisfs.volume.volume import Volume as OpenVolume

@@ -11,7 +11,7 @@ import pytest
 from hybrisfs.environment import SYSTEM
 from hybrisfs.members.member_table import MemberTable
 from hybrisfs.members.members import Member, member_key
-from hybrisfs.recovery import kit_key
+from hybrisfs.recovery.record import kit_key
 from hybrisfs.registers.values import Stamp, Value
 from hybrisfs.state.database import Database
 from sync import DecodeError, DeviceKey

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hybrisfs.admit.kit import Sources, encode_kit
 from hybrisfs.keys import EpochKeys, SharedKeys
 from hybrisfs.pairing.messages import Grant, GrantedCloud
-from hybrisfs.recovery import Cost, KitRecord, KitSecret, seal_key
+from hybrisfs.recovery.record import KitRecord
+from hybrisfs.recovery.sealed_key import Cost, KitSecret, seal_key
 from sync import DeviceKey
 
 __all__ = [

@@ -13,8 +13,14 @@ import pytest
 
 import hybrisfs
 from hybrisfs.errors import UsageError
-from hybrisfs.recovery import check_passphrase, new_passphrase
-from hybrisfs.recovery.sealed_key import LEAST_CHARACTERS, WORDS, _word_list, normalised
+from hybrisfs.recovery.sealed_key import (
+    LEAST_CHARACTERS,
+    WORDS,
+    _word_list,
+    check_passphrase,
+    new_passphrase,
+    normalised,
+)
 
 
 def test_words_come_from_a_list_of_the_size_that_the_strength_is_told_by() -> None:
@@ -42,7 +48,11 @@ def test_a_list_that_was_changed_is_refused(tmp_path: Path, damage: str) -> None
     altered = tmp_path / "hybrisfs" / "recovery" / "eff_large_wordlist.txt"
     altered.write_text("".join(f"{word}\n" for word in changed))
     drawing = subprocess.run(
-        [sys.executable, "-c", "from hybrisfs.recovery import new_passphrase; print(new_passphrase().text)"],
+        [
+            sys.executable,
+            "-c",
+            "from hybrisfs.recovery.sealed_key import new_passphrase; print(new_passphrase().text)",
+        ],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": f"{tmp_path}:{package.parent}"},
         capture_output=True,

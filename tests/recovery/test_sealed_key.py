@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hybrisfs.recovery import Cost, RecoveryError, SealedKey
+from hybrisfs.recovery.sealed_key import Cost, RecoveryError, SealedKey
 from sync import DecodeError, Reader, Writer
 from tests.recovery.support import PASSPHRASE, RECORD, SECRET
 

@@ -17,7 +17,7 @@ from hybrisfs.home import Home
 from hybrisfs.members.members import Member
 from hybrisfs.pairing.messages import Peer
 from hybrisfs.pairing.session import Joined
-from hybrisfs.recovery import Cost
+from hybrisfs.recovery.sealed_key import Cost
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.volume.volume import Volume
 from sync import DeviceKey

@@ -12,7 +12,8 @@ from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.home import Home
 from hybrisfs.members.members import Member, member_key
 from hybrisfs.members.removal import Stance, encode_vote, vote_key
-from hybrisfs.recovery import Cost, KitRecord, KitSecret, kit_key, seal_key
+from hybrisfs.recovery.record import KitRecord, kit_key
+from hybrisfs.recovery.sealed_key import Cost, KitSecret, seal_key
 from sync import DeviceKey
 from tests.tree.unlocked import unlocked
 from tests.volume.device import Device

@@ -16,8 +16,8 @@ from hybrisfs.members.epochs import encode_grant, encode_grant_object, epoch_key
 from hybrisfs.members.kinship import MAX_ADMITTED
 from hybrisfs.members.lineage import let_in
 from hybrisfs.members.members import Member, member_key
-from hybrisfs.recovery import Cost, KitRecord, KitSecret, kit_key, seal_key
-from hybrisfs.recovery.sealed_key import VOUCHER_SIZE
+from hybrisfs.recovery.record import KitRecord, kit_key
+from hybrisfs.recovery.sealed_key import VOUCHER_SIZE, Cost, KitSecret, seal_key
 from sync import FIRST_EPOCH, MAX_WRITERS, DeviceKey, Update, encode_signed
 from sync.update import history_hash
 from tests.tree.unlocked import unlocked

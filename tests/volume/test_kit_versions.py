@@ -16,7 +16,8 @@ from hybrisfs.home import Home
 from hybrisfs.members.members import Member
 from hybrisfs.pairing.messages import GrantedCloud
 from hybrisfs.quorums.consensus import KEPT_SECONDS
-from hybrisfs.recovery import RecoveryError, sealed_key
+from hybrisfs.recovery import sealed_key
+from hybrisfs.recovery.sealed_key import RecoveryError
 from tests.volume.device import Device
 from tests.volume.recovery_rig import PASSPHRASE, First, Second, copies, kit_of, recover, waits
 

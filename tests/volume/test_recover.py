@@ -19,7 +19,8 @@ from hybrisfs.admit.reserve_log import ReserveLog
 from hybrisfs.bounded import in_parallel
 from hybrisfs.errors import UsageError
 from hybrisfs.home import Home
-from hybrisfs.recovery import Cost, RecoveryError, sealed_key
+from hybrisfs.recovery import sealed_key
+from hybrisfs.recovery.sealed_key import Cost, RecoveryError
 from tests.volume.device import Device
 from tests.volume.recovery_rig import First, New, Second, has, kit_of, recover, waits
 

@@ -16,7 +16,8 @@ from hybrisfs.clouds.checkup import CheckupLimits
 from hybrisfs.errors import UsageError
 from hybrisfs.home import Home
 from hybrisfs.members.members import Member
-from hybrisfs.recovery import Cost, KitRecord, KitSecret, kit_key, seal_key
+from hybrisfs.recovery.record import KitRecord, kit_key
+from hybrisfs.recovery.sealed_key import Cost, KitSecret, seal_key
 from sync import DeviceKey
 from tests.tree.unlocked import unlocked
 from tests.volume.device import NAME

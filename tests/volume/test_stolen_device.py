@@ -19,7 +19,7 @@ from hybrisfs.admit.recover import recover_volume
 from hybrisfs.api.maintenance import Repair, Scrub
 from hybrisfs.errors import UsageError
 from hybrisfs.home import Home
-from hybrisfs.recovery import Cost
+from hybrisfs.recovery.sealed_key import Cost
 from hybrisfs.stores.own_places import MARKER_NAME, marker
 from hybrisfs.stores.tryout import mark_place
 from sync import head_name
