@@ -250,11 +250,11 @@ class CloudSet:
         if before != after:
             moved = {n for n in before.keys() & after.keys() if _driver(before[n]) != _driver(after[n])}
             for number in (before.keys() - after.keys()) | moved:
-                engine.retire_cloud(number)
+                engine.clouds.retire(number)
             for number in (after.keys() - before.keys()) | moved:
                 engine.add_cloud(open_cloud(after[number], self.credentials, self.places))
             for number, cloud in after.items():
-                engine.rename_cloud(number, cloud.name)
+                engine.clouds.rename(number, cloud.name)
             self._clouds.grants.again()
             self.arranged()
             log.info("volume %s: %d clouds, f=%d, k=%d", self._ground.name, len(after), config.f, config.k)

@@ -140,8 +140,8 @@ class Maintenance:
         is left for the next one, as the cloud may be in the middle of trouble. And put on clouds that were
         away what was written without them."""
         tried = self._known_wrong.intersection(self._upkeep.wrong_objects())
-        due = tried or self._emptied or self.objects.packs.lost()
-        left = due and (self.heal(tried) or self._emptied or self.objects.packs.lost())
+        due = tried or self._emptied or self.objects.renewer.lost()
+        left = due and (self.heal(tried) or self._emptied or self.objects.renewer.lost())
         self._pause = Pause(min(self._pause.most * 2, _LAST_PAUSE)) if left else self.first
         self._known_wrong = set(self._upkeep.wrong_objects())
         self.fill()
@@ -187,7 +187,7 @@ class Maintenance:
                     for index, cloud in enumerate(pack.placement)
                 ]
                 if len(answers) - answers.count(False) < pack.k:
-                    self.objects.packs.set_aside(pack.id)
+                    self.objects.renewer.set_aside(pack.id)
                 if self._signals.stopping:
                     return
 
@@ -210,7 +210,7 @@ class Maintenance:
                 *(partial(self._heal, one, trusted) for one in sorted(wrong - values)),
                 *(
                     partial(self.objects.packs.mend, pack, writable=trusted, move=False)
-                    for pack in self.objects.packs.lost()
+                    for pack in self.objects.renewer.lost()
                 ),
             ]
             lossy = self._carry_out(heals) | self._emptied

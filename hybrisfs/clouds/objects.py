@@ -58,8 +58,8 @@ class CloudObjects:
         signer = sharing.signer
         self.upkeep = upkeep = clouds.engine.upkeep
         self.expected = ExpectedObjects(fs, upkeep, ground.ring, config.id)
-        renewer = PackRenewer(fs, signer, ground.signals, clouds.packs, fetcher)
-        self.packs = PackMender(fs, signer, ground.signals, upkeep, ground.tables, renewer)
+        self.renewer = PackRenewer(fs, signer, ground.signals, clouds.packs, fetcher)
+        self.packs = PackMender(fs, signer, ground.signals, upkeep, ground.tables, self.renewer)
         self.segments = SegmentMender(fs, config.id, keys, upkeep)
         self.others = OthersLog(fs, sharing.device, config.id, keys, upkeep, self.segments, clouds)
         self.checkpoint = checkpoint

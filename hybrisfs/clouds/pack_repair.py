@@ -90,14 +90,6 @@ class PackMender:
                 repairs.append(Repair(cloud, finding, outcome))
         return repairs
 
-    def lost(self) -> list[bytes]:
-        """The packs that the clouds have lost and that have yet to be written again."""
-        return self._renewer.lost()
-
-    def set_aside(self, pack: bytes) -> None:
-        """See `PackRenewer.set_aside`."""
-        self._renewer.set_aside(pack)
-
     def _recall(
         self, pack: bytes, placement: bytes, wrong: Mapping[int, Finding], rebuild: PackRebuild
     ) -> None:

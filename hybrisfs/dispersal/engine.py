@@ -173,7 +173,7 @@ class Engine:
 
     @property
     def clouds(self) -> Clouds:
-        """What other protocols than those of this package ask."""
+        """What other protocols than those of this package ask; and which clouds are retired or renamed."""
         return self._clouds
 
     @property
@@ -206,14 +206,6 @@ class Engine:
         """Use one more cloud. ValueError when there is one with this number."""
         self._clouds.add(cloud)
         self.opened()
-
-    def retire_cloud(self, number: int) -> None:
-        """Ask a cloud for nothing any more; what is under way there may end."""
-        self._clouds.retire(number)
-
-    def rename_cloud(self, number: int, name: str) -> None:
-        """Call a cloud *name* in what people read from now on."""
-        self._clouds.rename(number, name)
 
     def arrange(self, closed_to_writes: Iterable[int], f: int, heard: Iterable[int] = ()) -> None:
         """From now on these clouds get nothing new, and `f` clouds may be faulty. Those that are only *heard*

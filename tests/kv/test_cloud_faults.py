@@ -95,7 +95,7 @@ def test_clouds_that_the_volume_has_no_more_count_as_failed() -> None:
     with Rig(size=5) as rig:
         rig.store.put("box", "key", BIG)
         rig.rest()
-        rig.engine.retire_cloud(1)
+        rig.engine.clouds.retire(1)
         there = rig.open()
         assert there.get("box", "key").value == BIG
         there.put("box", "key", b"value", PRESENT)
@@ -106,7 +106,7 @@ def test_clouds_that_the_volume_has_no_more_count_as_failed() -> None:
             "unreadable",
             "the value of box/key (cloud 1: is no longer configured)",
         )
-        rig.engine.retire_cloud(2)
+        rig.engine.clouds.retire(2)
         with pytest.raises(CloudsUnavailable, match="is no longer configured"):
             there.get("box", "key")
 

@@ -216,7 +216,7 @@ def test_a_cloud_that_the_volume_has_no_more_keeps_no_move_from_its_end(stores: 
     source.create_container(BOX)
     fill(source)
     before = content(source)
-    stores.cluster.engine.retire_cloud(0)
+    stores.cluster.engine.clouds.retire(0)
     assert migrate(BOX, source, target, quiet).keys == 31
     assert content(target) == before
     assert left_behind(BOX, source) is None

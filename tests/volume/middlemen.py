@@ -21,7 +21,7 @@ def put_before(device: Device, folder: Path, wrap: Callable[[FileStore], S]) -> 
     """Let what *wrap* makes of the cloud in this folder take its place, until the volume is closed."""
     known = next(one for one in device.volume.config.clouds if one.url == folder.as_uri())
     store = wrap(FileStore(known.url))
-    device.volume.engine.retire_cloud(known.number)
+    device.volume.engine.clouds.retire(known.number)
     device.volume.engine.add_cloud(Cloud(known.number, known.name, store))
     return store
 

@@ -66,7 +66,7 @@ def put_before(device: Device, number: int, wrap: type[StoreWrapper] | None = No
     known = device.volume.config.clouds[number]
     store = RcloneStore(known.url)
     faulty = FaultyStore(store if wrap is None else wrap(store), seed=1)
-    device.volume.engine.retire_cloud(known.number)
+    device.volume.engine.clouds.retire(known.number)
     device.volume.engine.add_cloud(Cloud(known.number, known.name, faulty))
     return faulty
 
