@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable
+import errno
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from hybrisfs.environment import Environment
@@ -20,7 +22,7 @@ from hybrisfs.state.state import Transaction
 from hybrisfs.topic import Topic
 from sync import Write
 
-__all__ = ["Signer", "is_limited", "only_reads"]
+__all__ = ["Signer", "explaining_refusal", "is_limited", "only_reads"]
 
 
 def only_reads() -> HybrisError:
@@ -40,6 +42,20 @@ def is_limited() -> HybrisError:
         "hybrisfs device list names the folders. On a full member, hybrisfs device role NAME full lets it do "
         "all.",
     )
+
+
+@contextmanager
+def explaining_refusal(*, read_only: bool) -> Iterator[None]:
+    """Within it something is changed that programs are refused with EACCES; the error says why. *read_only*:
+    whether this device may change nothing at all. Raises HybrisError."""
+    if read_only:
+        raise only_reads()
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.EACCES:
+            raise is_limited() from None
+        raise
 
 
 class LostUpdates(Protocol):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import re
 from collections.abc import Callable
 from typing import Final
 
 from hybrisfs.errors import UsageError
-from hybrisfs.merge.signing import is_limited, only_reads
+from hybrisfs.merge.signing import explaining_refusal
 from hybrisfs.registers.labels import LEAST_ANNOUNCE, MERGE_OFF, MOST_ARCHIVE_DAYS, ArchiveAsked
 from hybrisfs.settings.settings import Settings
 from hybrisfs.state.schema import ROOT_INO
@@ -123,13 +122,6 @@ class Agreed:
         return k
 
     def _change(self, change: Callable[[Transaction, Inode], None]) -> None:
-        if self._fs.read_only:
-            raise only_reads()
-        with self._fs.state.transaction() as tx:
-            try:
-                change(tx, self._fs.inodes.get(tx, ROOT_INO))
-            except OSError as error:
-                if error.errno == errno.EACCES:
-                    raise is_limited() from None
-                raise
+        with self._fs.state.transaction() as tx, explaining_refusal(read_only=self._fs.read_only):
+            change(tx, self._fs.inodes.get(tx, ROOT_INO))
         self._committer.commit_now()

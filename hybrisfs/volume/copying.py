@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from pathlib import PurePath
 from typing import Final
 
 from hybrisfs.api import copies as api
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.merge.signing import is_limited, only_reads
+from hybrisfs.merge.signing import explaining_refusal
 from hybrisfs.read.copies import MOST_FOLDERS, Copies
 from hybrisfs.shown import shown
 from hybrisfs.stages import Signals
@@ -19,6 +17,7 @@ from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
 from hybrisfs.tree.inodes import Inode
 from hybrisfs.tree.residency import Residency
+from hybrisfs.volume.files import node_at
 from hybrisfs.volume.mounting import Mounting
 
 __all__ = ["Copying"]
@@ -53,21 +52,15 @@ class Copying:
         """Have a file or folder kept on at least so many devices; 0: on those that use it."""
         with self._fs.state.transaction() as tx:
             inode = self._locate(tx, path)
-            if self._fs.read_only:
-                raise only_reads()
-            asked = self._fs.labels.asking_for_copies(tx)
-            if copies and inode.id not in asked and len(asked) >= MOST_FOLDERS:
-                raise HybrisError(
-                    f"{self._shown(path)} cannot be kept on several machines, too",
-                    f"that is asked for {MOST_FOLDERS} files and folders, which are the most",
-                    "Ask for a folder above some of them, or use hybrisfs copies remove.",
-                )
-            try:
+            with explaining_refusal(read_only=self._fs.read_only):
+                asked = self._fs.labels.asking_for_copies(tx)
+                if copies and inode.id not in asked and len(asked) >= MOST_FOLDERS:
+                    raise HybrisError(
+                        f"{self._shown(path)} cannot be kept on several machines, too",
+                        f"that is asked for {MOST_FOLDERS} files and folders, which are the most",
+                        "Ask for a folder above some of them, or use hybrisfs copies remove.",
+                    )
                 self._fs.labels.ask_for_copies(tx, inode, copies)
-            except OSError as error:
-                if error.errno == errno.EACCES:
-                    raise is_limited() from None
-                raise
         self._committer.commit_now()
         self._signals.content_wanted()
 
@@ -113,7 +106,4 @@ class Copying:
         return shown(str(self._mounting.shown(path)))
 
     def _locate(self, tx: Transaction, path: PurePath) -> Inode:
-        inode = self._fs.locate(tx, map(os.fsencode, path.parts))
-        if inode is None:
-            raise HybrisError(f"{self._shown(path)}: {os.strerror(errno.ENOENT)}")
-        return inode
+        return node_at(self._fs, tx, path, self._shown(path))

@@ -15,7 +15,7 @@ from hybrisfs.api.files import Entry
 from hybrisfs.api.request import extended
 from hybrisfs.api.status import PinnedContent
 from hybrisfs.errors import HybrisError, UsageError
-from hybrisfs.merge.signing import is_limited, only_reads
+from hybrisfs.merge.signing import explaining_refusal
 from hybrisfs.parcels.parcels import Contents
 from hybrisfs.read.evict import Evictor
 from hybrisfs.read.fetch import Fetcher
@@ -34,7 +34,7 @@ from hybrisfs.tree.pins import Pinned
 from hybrisfs.tree.residency import Residency, State
 from hybrisfs.volume.mounting import Mounting
 
-__all__ = ["Browsing", "Labelling", "Pinning"]
+__all__ = ["Browsing", "Labelling", "Pinning", "node_at"]
 
 _LOOK_EVERY: Final = 0.2
 _LOOKING_SHARE: Final = 5  # of the time, at most one part in so many goes into looking how far it is
@@ -195,10 +195,10 @@ class Pinning:
     # -- paths -----------------------------------------------------------------------------------
 
     def _locate(self, tx: Transaction, path: PurePath) -> Inode:
-        return _node_at(self._fs, tx, path, self._shown(path))
+        return node_at(self._fs, tx, path, self._shown(path))
 
 
-def _node_at(fs: FileSystem, tx: Transaction, path: PurePath, name: str) -> Inode:
+def node_at(fs: FileSystem, tx: Transaction, path: PurePath, name: str) -> Inode:
     """The node at a path, which people know by *name*. Raises HybrisError when there is none."""
     inode = fs.locate(tx, map(os.fsencode, path.parts))
     if inode is None:
@@ -298,7 +298,7 @@ class Browsing:
         return inode
 
     def _locate(self, tx: Transaction, path: PurePath) -> Inode:
-        return _node_at(self._fs, tx, path, shown(str(path)))
+        return node_at(self._fs, tx, path, shown(str(path)))
 
 
 # -- labels of files and folders, by path ---------------------------------------------------------------
@@ -337,23 +337,18 @@ class Labelling:
         wanted = [_parsed(word) for word in words]
         with self._fs.state.transaction() as tx:
             inode = self._locate(tx, path)
-            if self._fs.read_only:
-                raise only_reads()
             try:
-                change(tx, inode, wanted)
+                with explaining_refusal(read_only=self._fs.read_only):
+                    change(tx, inode, wanted)
             except OSError as error:
-                raise self._explained(path, error) from None
+                if error.errno != errno.ENOSPC:
+                    raise
+                where = shown(str(self._mounting.shown(path)))
+                why = f"{MOST_LABELS} are the most"
+                raise HybrisError(f"{where} would have too many labels", why) from None
             labels = self._fs.labels.of(tx, inode)
         self._committer.commit_now()
         return labels
-
-    def _explained(self, path: PurePath, error: OSError) -> HybrisError | OSError:
-        if error.errno == errno.EACCES:
-            return is_limited()
-        if error.errno == errno.ENOSPC:
-            where = shown(str(self._mounting.shown(path)))
-            return HybrisError(f"{where} would have too many labels", f"{MOST_LABELS} are the most")
-        return error
 
     def counts(self) -> Mapping[str, int]:
         """How many files and folders have each label."""
@@ -368,7 +363,7 @@ class Labelling:
         return sorted(PurePath(path) for path in paths)
 
     def _locate(self, tx: Transaction, path: PurePath) -> Inode:
-        return _node_at(self._fs, tx, path, shown(str(self._mounting.shown(path))))
+        return node_at(self._fs, tx, path, shown(str(self._mounting.shown(path))))
 
 
 def _parsed(word: str) -> str:
