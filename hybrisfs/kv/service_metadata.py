@@ -62,7 +62,7 @@ from typing import Final, NamedTuple
 from hybrisfs.environment import Environment
 from hybrisfs.errors import DamagedError, HybrisError
 from hybrisfs.kv.errors import ConditionNotMetError
-from hybrisfs.kv.metadata import Change, Garbage, Listed, Owed
+from hybrisfs.kv.metadata import Change, Listed, Owed
 from hybrisfs.kv.metadata import Found as FoundValue
 from hybrisfs.kv.record import Condition, KeyMetadata, Place, spell
 from hybrisfs.kv.repetition import Repetition
@@ -134,6 +134,22 @@ class ServiceMetadata:
         self._lock = threading.Lock()
         self._seen: OrderedDict[Place, _Seen] = OrderedDict()
         self._held: Mapping[int, int] | None = None
+        # What the parts do alone; see `MetadataStore`.
+        self.new_write = self.writes.new_write
+        self.intend = self.writes.intend
+        self.ended = self.writes.ended
+        self.garbage = debts.garbage
+        self.owed = debts.owed
+        self.forget_owed = debts.forget_owed
+        self.owing = debts.owing
+        self.repetitions = debts.repetitions
+        self.first_repetitions = debts.first_repetitions
+        self.repeat = debts.repeat
+        self.container = self._containers.number
+        self.containers = self._containers.all
+        self.create_container = self._containers.create
+        self.delete_container = self._containers.delete
+        self.rename_container = self._containers.rename
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -220,15 +236,6 @@ class ServiceMetadata:
 
     # -- writing ---------------------------------------------------------------------------------
 
-    def new_write(self, above: int = 0) -> int:
-        return self.writes.new_write(above)
-
-    def intend(self, writes: Sequence[Garbage]) -> None:
-        self.writes.intend(writes)
-
-    def ended(self, writes: Sequence[int]) -> None:
-        self.writes.ended(writes)
-
     def update(
         self, changes: Sequence[Change], conditions: Mapping[Place, Condition] | None = None
     ) -> Sequence[KeyMetadata] | None:
@@ -300,50 +307,13 @@ class ServiceMetadata:
         self.writes.forget([write for write in found if write in self._taken and write not in known])
         self._taken = set(found)
 
-    def garbage(self, after: int, limit: int) -> list[Garbage]:
-        """Writes above *after* that no key refers to and that this device is to delete."""
-        return self._debts.garbage(after, limit)
-
     def forget_garbage(
         self, writes: Sequence[int], owed: Sequence[Owed], again: Sequence[Repetition] = ()
     ) -> None:
         self._debts.forget_garbage(writes, owed, again)
         self.writes.forget(sorted({*writes} - {one.write for one in owed}))
 
-    def owed(self, cloud: int, limit: int) -> list[Owed]:
-        return self._debts.owed(cloud, limit)
-
-    def forget_owed(self, deletions: Sequence[Owed], again: Sequence[Repetition] = ()) -> None:
-        self._debts.forget_owed(deletions, again)
-
-    def owing(self) -> Mapping[int, int]:
-        return self._debts.owing()
-
-    def repetitions(self, cloud: int, start: int, end: int, limit: int) -> list[Repetition]:
-        return self._debts.repetitions(cloud, start, end, limit)
-
-    def first_repetitions(self) -> dict[int, int]:
-        return self._debts.first_repetitions()
-
-    def repeat(self, done: Sequence[int], again: Sequence[Repetition]) -> None:
-        self._debts.repeat(done, again)
-
     # -- containers ------------------------------------------------------------------------------
-
-    def container(self, name: str) -> int:
-        return self._containers.number(name)
-
-    def containers(self) -> list[str]:
-        return self._containers.all()
-
-    def create_container(self, name: str) -> None:
-        self._containers.create(name)
-
-    def delete_container(self, name: str) -> None:
-        self._containers.delete(name)
-
-    def rename_container(self, name: str, new: str) -> None:
-        self._containers.rename(name, new)
 
     def discard_container(self, name: str) -> None:
         key = self._containers.key(name)
