@@ -132,16 +132,14 @@ class _Linearizable:
     """What a move need not do in stores in which one write follows another; see `Movable`."""
 
     room: Final = None
+    mark: Callable[[str], str]
+    discard: Callable[[str], None]
 
-    def __init__(
-        self,
-        store: KeyValueStore | CloudStore,
-        mark: Callable[[str], str],
-        discard: Callable[[str], None],
-    ) -> None:
+    def __init__(self, store: KeyValueStore | CloudStore) -> None:
         self.get = store.get
-        self.mark = self.origin = mark
-        self.discard = discard
+
+    def origin(self, name: str) -> str:
+        return self.mark(name)
 
     def require_one_value(self, name: str) -> None:
         """They have one."""
@@ -164,7 +162,9 @@ class _OnClouds(_Linearizable):
     """A store on the clouds, see `Movable`."""
 
     def __init__(self, store: CloudStore) -> None:
-        super().__init__(store, store.mark, store.discard)
+        super().__init__(store)
+        self.mark = store.mark
+        self.discard = store.discard
         self.names = store.names
         self.create_container = store.create_container
         self.rename = store.rename
@@ -177,9 +177,11 @@ class _WithMetadata(_Linearizable):
     """A store with metadata of its own, see `Movable`."""
 
     def __init__(self, store: KeyValueStore) -> None:
-        super().__init__(store, self._marked, store.metadata.discard_container)
+        super().__init__(store)
         self._store = store
         self._metadata = store.metadata
+        self.mark = self._marked
+        self.discard = store.metadata.discard_container
         self.create_container = store.metadata.create_container
         self.rename = store.metadata.rename_container
         self.names = store.metadata.containers

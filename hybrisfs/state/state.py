@@ -7,7 +7,6 @@ transaction, so leaving the block commits nothing; `Transaction.commit` does.
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -32,7 +31,6 @@ from hybrisfs.state.members import SightingTable
 from hybrisfs.state.nodes import NodeTable, PlaceTable
 from hybrisfs.state.packs import PackTable
 from hybrisfs.state.pins import PinTable
-from hybrisfs.state.redo import Record
 from hybrisfs.state.segments import SegmentTable
 from hybrisfs.state.shown_nodes import Direct
 from hybrisfs.state.stored_log import BodyStore
@@ -45,11 +43,16 @@ __all__ = ["State", "Transaction"]
 
 class Transaction(RowWriter):
     """The open transaction, and the tables in it, the log and what follows from it among them. Only
-    `State.transaction` hands it out."""
+    `State.transaction` hands it out. `commit` and the other calls are those of `Database`."""
 
     def __init__(self, database: Database, journal: Journal, namer: ChunkNamer, key: DeviceKey) -> None:
         super().__init__(database.connection)
-        self._database = database
+        self.commit: Final = database.commit
+        self.is_changed: Final = database.is_changed
+        self.may_record: Final = database.may_record
+        self.record: Final = database.record
+        self.shrink: Final = database.shrink
+        self._redo = database.redo
         self.unrecorded_places = database.rows.unrecorded_places
         self.nodes: Final = NodeTable(self)
         self.places: Final = PlaceTable(self)
@@ -81,29 +84,9 @@ class Transaction(RowWriter):
         """Whether this device signs nothing now, but may again: what it has of others it still hands on."""
         return self.updates.device in self.members.suspended
 
-    def commit(self) -> None:
-        """End the SQLite transaction and begin the next: see `Database.commit`."""
-        self._database.commit()
-
-    def is_changed(self) -> bool:
-        """See `Database.is_changed`."""
-        return self._database.is_changed()
-
-    def may_record(self) -> bool:
-        """See `Database.may_record`."""
-        return self._database.may_record()
-
-    def record(self, record: Record) -> bool:
-        """See `Database.record`."""
-        return self._database.record(record)
-
     def recorded_segments(self) -> frozenset[int]:
         """The journal segments that a start after a crash needs for what is recorded."""
-        return frozenset(self._database.redo.segments)
-
-    def shrink(self, pages: int) -> bool:
-        """Give free pages back to the file system: see `Database.shrink`."""
-        return self._database.shrink(pages)
+        return frozenset(self._redo.segments)
 
 
 class _Turn:
@@ -126,13 +109,19 @@ class _Turn:
 
 
 class State:
-    """Database, journal and lock of one open volume."""
+    """Database, journal and lock of one open volume. The calls of `Database` that are passed on do not take
+    the lock."""
 
     def __init__(self, database: Database, journal: Journal, namer: ChunkNamer, key: DeviceKey) -> None:
         """*key*: that of this device, with which it signs. What the redo log has is done again. Raises
         OSError."""
         self._database = database
         _replay(database, journal)
+        self.snapshot: Final = database.snapshot
+        self.make_durable: Final = database.make_durable
+        self.checkpoint: Final = database.checkpoint
+        self.close: Final = database.close
+        self.sync_records: Final = database.redo.sync
         self.journal: Final = journal
         self.namer: Final = namer
         self.environment: Final = database.environment
@@ -152,31 +141,11 @@ class State:
         with self.cutting, self._turn as tx:
             yield tx
 
-    def snapshot(self) -> AbstractContextManager[sqlite3.Connection]:
-        """See `Database.snapshot`; without the lock."""
-        return self._database.snapshot()
-
-    def make_durable(self) -> None:
-        """See `Database.make_durable`; without the lock."""
-        self._database.make_durable()
-
     def prepare_records(self) -> None:
         """Make the redo log unless the disk is short of room; without the lock."""
         redo = self._database.redo
         if redo.is_missing and self.journal.free_bytes() > self._database.limits.redo_bytes:
             redo.prepare()
-
-    def sync_records(self) -> bool:
-        """See `RedoLog.sync`; without the lock."""
-        return self._database.redo.sync()
-
-    def checkpoint(self) -> None:
-        """See `Database.checkpoint`; without the lock."""
-        self._database.checkpoint()
-
-    def close(self) -> None:
-        """See `Database.close`."""
-        self._database.close()
 
 
 def _replay(database: Database, journal: Journal) -> None:
