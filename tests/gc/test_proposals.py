@@ -46,7 +46,7 @@ def test_proposals_travel(proposal: Proposal) -> None:
 
 
 @given(answers)
-def test_ballots_travel(found: dict[bytes, Answer]) -> None:
+def test_answers_travel(found: dict[bytes, Answer]) -> None:
     assert Answers.decode(Answers(found).encode()) == Answers(found)
 
 
