@@ -144,7 +144,7 @@ class _Linearizable:
     def require_one_value(self, name: str) -> None:
         """They have one."""
 
-    def wait_until_safe(self, container: str) -> None:  # noqa: B027 - nothing is to be done
+    def wait_until_safe(self, container: str) -> None:
         """They are on the clouds before they count."""
 
     def is_late(self, name: str) -> bool:
