@@ -72,8 +72,10 @@ from hybrisfs.kv.record import ABSENT, Condition, Timestamp, container_of, is_le
 from hybrisfs.registers.entries import MAX_ENTRY_KEY, MAX_ENTRY_VALUE, ContainerState
 from hybrisfs.registers.entries import Entry as LogEntry
 from hybrisfs.registers.values import Stamp
+from hybrisfs.stages import Signals
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.write.relayer import wait_shipped
 from sync import DEVICE_ID_SIZE, VersionVector
 from sync.update import Write
 
@@ -107,12 +109,10 @@ class _Settled(NamedTuple):
 class LogMoves:
     """See `hybrisfs.kv.migrate.Movable`. Thread-safe. Methods raise HybrisError and OSError."""
 
-    def __init__(self, fs: FileSystem, writer: LogWriter, wait_shipped: Callable[[float], bool]) -> None:
-        """*wait_shipped* waits for so many seconds at most until the clouds have all that is signed, and says
-        whether they have."""
+    def __init__(self, fs: FileSystem, writer: LogWriter, signals: Signals) -> None:
         self._fs = fs
         self._writer = writer
-        self._wait_shipped = wait_shipped
+        self._signals = signals
         self._random_bytes = fs.environment.random_bytes
         self.room: Final = Room(MAX_ENTRY_KEY, MAX_ENTRY_VALUE)
 
@@ -173,7 +173,7 @@ class LogMoves:
 
     def wait_until_safe(self, container: str) -> None:
         """Wait until the clouds have the log. Raises HybrisError when that takes too long."""
-        if not self._wait_shipped(_SHIPPED_WITHIN):
+        if not wait_shipped(self._fs, self._signals, _SHIPPED_WITHIN):
             raise HybrisError(
                 f"{container!r} is in the log, and its former values are still where they were",
                 "the clouds have yet to get the log",

@@ -12,7 +12,7 @@ Nothing is left on the clouds that has to be collected: values go the way of the
 from __future__ import annotations
 
 from base64 import b64decode, urlsafe_b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Final
@@ -74,13 +74,11 @@ class LogStore(ContainerStore):
         signer: Signer,
         committer: Committer,
         signals: Signals,
-        wait_shipped: Callable[[float], bool],
     ) -> None:
-        """*wait_shipped*: see `LogMoves`."""
         self._fs = fs
         self._signals = signals
         self._writer = LogWriter(fs, signer, committer, signals)
-        self.moves: Final = LogMoves(fs, self._writer, wait_shipped)
+        self.moves: Final = LogMoves(fs, self._writer, signals)
         self._conflicts: tuple[VersionVector, Sequence[tuple[Key, int]]] | None = None  # as of that vector
         self._moved: tuple[VersionVector, Sequence[MovedContainer]] | None = None  # likewise
         self._random_bytes = fs.environment.random_bytes

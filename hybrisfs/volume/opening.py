@@ -78,7 +78,6 @@ from hybrisfs.volume.versions import Versions
 from hybrisfs.write.chunk import Chunker
 from hybrisfs.write.grants import Grants
 from hybrisfs.write.pack import PackMaker
-from hybrisfs.write.relayer import wait_shipped
 
 __all__ = [
     "Control",
@@ -130,8 +129,7 @@ def open_clouds(ground: Ground) -> Clouds:
     services = _ValueServices(ground)
     shared = SharedStores(ground.folder, engine, owner, services, credentials, redundancy, sharing)
     on_clouds = CloudStores(engine, owner, services, sharing)
-    shipped = partial(wait_shipped, ground.fs, ground.signals)
-    in_log = LogStore(ground.fs, sharing.signer, ground.committer, ground.signals, shipped)
+    in_log = LogStore(ground.fs, sharing.signer, ground.committer, ground.signals)
     key_values = KeyValues(ground.folder, engine, keys, redundancy, shared, on_clouds, in_log, sharing)
     transfers = Transfers(
         config.transfers,

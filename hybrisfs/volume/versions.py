@@ -232,7 +232,7 @@ class Versions:
         """What `restore` would change; the first *limit* changes."""
         where = self._place(path, target)
         preview = api.Preview(self._volume, os.fsdecode(b"/".join(where)), [], 0, 0, 0, 0)
-        restorer = Restorer(self._fs, self._fetcher, self._sign)
+        restorer = Restorer(self._fs, self._fetcher, self._uploads)
 
         def note(place: Sequence[bytes], node: VersionNode) -> bool:
             with self._fs.state.transaction() as tx:
@@ -259,7 +259,7 @@ class Versions:
             raise only_reads()
         where = self._place(path, target)
         restored = api.Restored(self._volume, os.fsdecode(b"/".join(where)), 0)
-        restorer = Restorer(self._fs, self._fetcher, self._sign)
+        restorer = Restorer(self._fs, self._fetcher, self._uploads)
 
         def put(place: Sequence[bytes], node: VersionNode) -> bool:
             error = restorer.put(place, node.attr, node.content).error
@@ -292,7 +292,7 @@ class Versions:
 
     def _place(self, path: str, target: str | None) -> list[bytes]:
         """Where something is to be restored. What is there now is signed then, and so becomes a version."""
-        if not self._sign():
+        if not self._uploads.wait_signed(_SIGNED_WITHIN):
             raise HybrisError("what is there now could not be signed in time", "", "Try again in a while.")
         where = _names(path if target is None else target)
         if not where and target is not None:
@@ -300,9 +300,6 @@ class Versions:
         if where[:1] == [HISTORY_NAME]:
             raise UsageError(f"nothing can be restored into {os.fsdecode(HISTORY_NAME)}", "it is the past")
         return where
-
-    def _sign(self) -> bool:
-        return self._uploads.wait_signed(_SIGNED_WITHIN)
 
     def _visit(
         self,
@@ -421,13 +418,12 @@ class Outcome(NamedTuple):
 
 
 class Restorer:
-    """Changes the view of one volume; each call takes the volume's lock for one file or folder. *sign* has
-    all that was written so far signed, and says whether it was in time."""
+    """Changes the view of one volume; each call takes the volume's lock for one file or folder."""
 
-    def __init__(self, fs: FileSystem, fetcher: Fetcher, sign: Callable[[], bool]) -> None:
+    def __init__(self, fs: FileSystem, fetcher: Fetcher, uploads: Uploads) -> None:
         self._fs = fs
         self._fetcher = fetcher
-        self._sign = sign
+        self._uploads = uploads
         self.files = 0
         """How many files have been put back."""
 
@@ -464,7 +460,7 @@ class Restorer:
                     self._fetcher.fetch(lacking.chunks)
                 except ChunkUnavailable as error:
                     return Outcome(What.LEFT, error=self._unreadable(path, error))
-            elif not self._sign():
+            elif not self._uploads.wait_signed(_SIGNED_WITHIN):
                 break
         return Outcome(What.LEFT, error=self._in_use(path))
 

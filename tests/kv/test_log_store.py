@@ -36,7 +36,7 @@ BOX = "box"
 
 def store(device: Device) -> LogStore:
     rig = device.rig
-    return LogStore(rig.fs, rig.sharing.signer, rig.committer, rig.signals, lambda seconds: True)
+    return LogStore(rig.fs, rig.sharing.signer, rig.committer, rig.signals)
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ class KeyModel:
     def write(self, number: int, rig: Rig, values: Mapping[str, bytes | None]) -> None:
         """Put values, or delete keys whose value is None, in one transaction. What it has written is
         durable."""
-        store = LogStore(rig.fs, rig.sharing.signer, rig.committer, rig.signals, lambda seconds: True)
+        store = LogStore(rig.fs, rig.sharing.signer, rig.committer, rig.signals)
         if not store.has_container(_BOX):
             store.create_container(_BOX)
         registers = {key: entry_key(space_of(_BOX), key.encode()) for key in values}

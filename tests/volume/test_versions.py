@@ -18,6 +18,7 @@ from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.versions.tree import VersionTree, format_moment, parse_moment
 from hybrisfs.volume.versions import Restorer, What
 from hybrisfs.write.layout import ChunkLimits
+from hybrisfs.write.relayer import Uploads
 from tests.tree.unlocked import unlocked
 from tests.volume.device import NAME, PATIENCE, Device
 
@@ -196,12 +197,18 @@ def test_a_file_that_is_written_all_the_time_is_not_restored(device: Device) -> 
         node = VersionTree(db, parse_moment(then) or 0).find([b"file"])
     assert node is not None
 
-    def written_again() -> bool:
-        device.write("file", b"newest")
-        return True
+    class WrittenAgain(Uploads):
+        """A program writes as soon as all is signed."""
 
-    written_again()
-    restorer = Restorer(device.volume.fs, device.volume.fetcher, written_again)
+        def __init__(self) -> None:
+            pass
+
+        def wait_signed(self, timeout: float) -> bool:
+            device.write("file", b"newest")
+            return True
+
+    device.write("file", b"newest")
+    restorer = Restorer(device.volume.fs, device.volume.fetcher, WrittenAgain())
     outcome = restorer.put([b"file"], node.attr, node.content)
     assert outcome.what is What.LEFT and "is writing" in str(outcome.error)
     assert device.read("file") == b"newest"
