@@ -1,4 +1,4 @@
-"""Each claim of the threat model names tests, and these exist."""
+"""Each claim of the threat model, and each promise, names tests, and these exist."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from tests.system.device import REPOSITORY
 
 _PAGE = (REPOSITORY / "docs" / "threat-model.md").read_text()
+_PROMISES = (REPOSITORY / "docs" / "promises.md").read_text()
 _TESTS = REPOSITORY / "tests"
 _NAMED = re.compile(r"`([a-z_]+/[a-z_]+\.py)::(test_[a-z0-9_]+)`")
 _SECTION = re.compile(r"^## ", re.MULTILINE)
@@ -34,7 +35,7 @@ def _claims() -> Iterator[str]:
                 yield claim
 
 
-@pytest.mark.parametrize("named", sorted(set(_NAMED.findall(_PAGE))))
+@pytest.mark.parametrize("named", sorted(set(_NAMED.findall(_PAGE + _PROMISES))))
 def test_the_tests_that_are_named_exist(named: tuple[str, str]) -> None:
     file, name = named
     assert name in _tests_in(_TESTS / file)
@@ -42,3 +43,17 @@ def test_the_tests_that_are_named_exist(named: tuple[str, str]) -> None:
 
 def test_every_claim_names_a_test() -> None:
     assert [claim for claim in _claims() if not _NAMED.search(claim)] == []
+
+
+def test_every_promise_and_every_event_names_a_test() -> None:
+    promised, _, rest = _PROMISES.partition("## What is not promised")
+    events, _, kept = rest.partition("## What happens when")[2].partition("## Which tests")
+    promises = [
+        " ".join(text.split()) for text in re.findall(r"^\*\*(.+?)\*\*", promised, re.MULTILINE | re.DOTALL)
+    ]
+    events_told = [row.split(" | ")[0][2:] for row in events.splitlines() if row.startswith("| ")][1:]
+    rows = dict(row[2:].split(" | ", 1) for row in kept.splitlines() if row.startswith("| "))
+    named = [row for row, tests in rows.items() if _NAMED.search(tests)]
+    told = [*promises, *(one for one in events_told if one != "... without a recovery kit")]
+    assert [one for one in told if not any(one.startswith(row) for row in named)] == []
+    assert [row for row in named if not any(one.startswith(row) for one in told)] == []
