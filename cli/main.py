@@ -143,7 +143,10 @@ class Program(click.Group):
         if name not in _COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
             from difflib import get_close_matches
 
-            meant = " or ".join(get_close_matches(name, _COMMANDS))
+            groups = ((one, self.get_command(ctx, one)) for one in _COMMANDS)
+            within = [f"{one} {name}" for one, found in groups if name in getattr(found, "commands", ())]
+            likely = ["--help"] if name == "help" else within or get_close_matches(name, _COMMANDS)
+            meant = " or ".join(likely)
             ctx.fail(f"No such command {name!r}." + (f" Did you mean {meant}?" if meant else ""))
         return super().resolve_command(ctx, args)
 

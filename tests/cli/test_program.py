@@ -270,6 +270,8 @@ def test_wrong_usage_is_exit_code_2(run: Run, words: list[str]) -> None:
 def test_a_mistyped_command_is_guessed(run: Run) -> None:
     assert "No such command 'statsu'. Did you mean status?" in run("statsu").stderr
     assert "Did you mean umount or mount?" in run("unmount").stderr
+    assert "Did you mean versions restore?" in run("restore").stderr
+    assert "Did you mean --help?" in run("help").stderr
     assert run("qqq").stderr.endswith("No such command 'qqq'.\n")
 
 
