@@ -23,6 +23,7 @@ _FIRST: Final = frozenset({"crash", "simulation", "system"})
 _LONG: Final = frozenset(
     {
         "checkpoint/test_state_at_vector.py",
+        "docs/test_commands.py",
         "docs/test_pages.py",
         "merge/test_saves.py",
         "merge/test_time_bounds.py",

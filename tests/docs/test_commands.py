@@ -1,155 +1,118 @@
-"""The commands of a page run as they stand there, one after the other, in the home of a new user."""
+"""The commands of the pages run as they stand there, one after the other, in the home of a new user."""
 
 from __future__ import annotations
 
-import os
+import json
 import re
-import subprocess
-import sys
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.system.device import REPOSITORY, kill_at_once, processes_with
+from tests.backends.conftest import azure_server, s3_server, sftp_server, webdav_server
+from tests.backends.servers import Server
+from tests.docs.machines import Machines, free_port
+from tests.docs.page_settings import GO_ON, OTHERS, SETTINGS, Setting
+from tests.docs.pages import commands, may_be_a_name
+from tests.kv.etcd_servers import EtcdCluster, etcd_cluster
+from tests.system.device import REPOSITORY
 from tests.system.shell import tool
 
-_PAGE: Final = REPOSITORY / "docs" / "commands.md"
-_BLOCK: Final = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+__all__ = ["azure_server", "s3_server", "sftp_server", "webdav_server"]
 
-FIRST: Final = """
-hybrisfs volume create home --make --cloud a=file://$HOME/mnt/a --cloud b=file://$HOME/mnt/b \
-    --cloud c=file://$HOME/mnt/c --cloud d=file://$HOME/mnt/d
-hybrisfs mount home ~/HybrisFS
-cd ~/HybrisFS && mkdir -p Documents/bills Music Videos && touch Documents/gone Videos/long
-echo one > notes.txt
-mkdir ~/Projects ~/Pictures
-hybrisfs sync --wait
-echo two > notes.txt && rm Documents/gone
-hybrisfs sync --wait
-hybrisfs label add urgent notes.txt
-for file in FILE OWNER A B dark.json; do echo $file > ~/$file; done
-"""
-"""What there is before the first command of the page."""
-
-BEFORE: Final = {
-    "hybrisfs volume create photos": "for disk in a b c d e disk box; do mkdir -p ~/mnt/$disk; done",
-    "hybrisfs cloud list": """
-        hybrisfs mount photos ~/Photos
-        for name in hy-2 old-disk stolen-disk nas; do
-            hybrisfs cloud add file://$HOME/mnt/$name --make --name $name --volume photos
-        done
-        """,
-    "hybrisfs cloud adopt disk": "rm -r ~/mnt/disk/photos && mkdir ~/mnt/disk/photos",
-    "hybrisfs kv put home locks/backup": "hybrisfs kv create home locks --metadata device || true",
-    "hybrisfs kv create home locks --metadata clouds": """
-        hybrisfs kv delete home locks/backup
-        hybrisfs kv drop home locks
-        """,
+_DOCS: Final = REPOSITORY / "docs"
+_MADE: Final = ("docs/formats.md", "docs/reference.md")
+"""Pages that are made of the code."""
+_FOUND: Final = (REPOSITORY / "README.md", *sorted(_DOCS.glob("*.md")), *sorted(_DOCS.glob("internals/*.md")))
+_PAGES: Final = {page.relative_to(REPOSITORY).as_posix(): page for page in _FOUND}
+_TURNS: Final = {
+    **{name: [page] for name, page in _PAGES.items() if name in SETTINGS},
+    "others": [page for name, page in _PAGES.items() if name not in (*SETTINGS, *_MADE)],
 }
-"""What has happened before a command that begins so."""
-
-INSTEAD: Final = {
-    "--at 2h": "--at $(date --date '1 minute' +%FT%H:%M)",
-    "--at 3d": "--at $(date --date '1 minute' +%FT%H:%M)",
-    "getfattr -n user.hybrisfs.state FILE": "getfattr -n user.hybrisfs.state ~/HybrisFS/notes.txt",
-    "getfattr -n user.hybrisfs.where FILE": "getfattr -n user.hybrisfs.where ~/HybrisFS/notes.txt",
-    "getfattr -n user.hybrisfs.labels FILE": "getfattr -n user.hybrisfs.labels ~/HybrisFS/notes.txt",
-    "file:///mnt/": "file://$HOME/mnt/",
-    "sftp://me@box.example/folder": "file://$HOME/mnt/box/folder",
-    "hybrisfs cloud list": "hybrisfs cloud list photos",
-    "hybrisfs cloud price nas": "hybrisfs cloud price a",
-    "hybrisfs cloud price s3": "hybrisfs cloud price b",
-    "hybrisfs volume delete pictures": "hybrisfs volume delete pictures --confirm pictures",
-    **{
-        f"hybrisfs cloud {what} ": f"hybrisfs cloud {what} --volume photos "
-        for what in ("add", "rename", "drain", "remove", "replace", "adopt")
-    },
-}
-"""What stands for what only this home has."""
-
-ELSEWHERE: Final = {
-    "hybrisfs volume rebuild": "needs a damaged database: tests/volume/test_rebuild.py",
-    "hybrisfs volume leave": "needs another machine: tests/system/test_leaving.py",
-    "hybrisfs device invite": "needs two machines: tests/system/test_pairing.py",
-    "hybrisfs device join": "needs two machines",
-    "hybrisfs device remove": "needs two machines",
-    "hybrisfs conflicts merge": "needs a conflict: tests/volume/test_merging.py",
-    "hybrisfs conflicts keep": "needs a conflict",
-    "hybrisfs recover ": "needs a machine that has nothing: tests/system/test_recovery.py",
-    "hybrisfs recovery remove": "needs the name of a kit",
-    "hybrisfs kv put home notes/now FILE --if-match": "needs the tag of a value: tests/cli/test_kv.py",
-    "hybrisfs kv tput home --put bank": "needs tags",
-    "hybrisfs kv get home settings/theme --tag": "needs a tag",
-    "hybrisfs kv create home bank": "needs an etcd: tests/system/test_key_value_histories.py",
-    "hybrisfs kv create home notes --metadata": "needs a ZooKeeper: tests/kv/test_zookeeper.py",
-    "hybrisfs kv create home plans": "needs an etcd",
-    "hybrisfs cloud login etcd": "needs an etcd",
-    "hybrisfs kv migrate": "needs an etcd",
-    "hybrisfs kv forget": "needs an etcd",
-    "hybrisfs kv rebuild": "needs a damaged database: tests/kv/test_rebuild.py",
-    "hybrisfs serve webdav": "serves until Ctrl-C: tests/serving",
-    "hybrisfs serve sftp": "serves until Ctrl-C: tests/serving",
-    "hybrisfs serve s3": "serves until Ctrl-C: tests/gateway",
-    "hybrisfs relay serve": "serves until Ctrl-C: tests/relay",
-    "hybrisfs service": "needs a session of systemd: tests/system/test_fresh_debian.py",
-}
-"""Commands that cannot run here, and why."""
+"""Pages that are run in one home, one after the other."""
+_WRONG_USAGE: Final = 2
 
 
-def commands() -> Iterator[str]:
-    for block in _BLOCK.findall(_PAGE.read_text()):
-        yield from block.replace("\\\n", "").splitlines()
+def _runs(command: str, of: Setting) -> bool:
+    return not command.startswith((*OTHERS, *of.elsewhere))
+
+
+@pytest.fixture
+def etcd_server(tmp_path: Path) -> Iterator[EtcdCluster]:
+    with etcd_cluster(tmp_path) as cluster:
+        yield cluster
+
+
+def _variables(name: str, server: Server | EtcdCluster) -> dict[str, str]:
+    """What scripts know of a server."""
+    if isinstance(server, EtcdCluster):
+        return {f"{name}_URL": server.url}
+    secrets = json.dumps(dict(server.secrets))
+    return {name: str(server.port), f"{name}_URL": server.url(), f"{name}_SECRETS": secrets}
+
+
+class _Reader:
+    """Somebody who types what stands on a page."""
+
+    def __init__(self, machines: Machines, setting: Setting) -> None:
+        self._machines = machines
+        self._setting = setting
+        self.failed: list[str] = []
+
+    def type(self, script: str, *, may_be_a_name: bool = False) -> None:
+        ended = self._machines.run(script)
+        if ended.code != 0 and not (may_be_a_name and ended.code == _WRONG_USAGE):
+            self.failed.append(f"$ {script}\n{ended.printed}exit code {ended.code}")
+
+    def give(self, command: str, *, is_name: bool) -> None:
+        for beginning, script in self._setting.before.items():
+            if command.startswith(beginning):
+                self.type(script)
+        given, _ = self._setting.translated(command)
+        if command.startswith(self._setting.there):
+            self.type(f"there {shlex.quote(given)}")
+            if command.startswith("hybrisfs device join"):
+                self._machines.wait_for("hybrisfs device invite")
+        elif ready := next((ready for one, ready in GO_ON.items() if re.match(one, command)), None):
+            try:
+                self._machines.start(given, ready)
+            except AssertionError as error:
+                self.failed.append(str(error))
+        else:
+            self.type(given, may_be_a_name=is_name)
 
 
 @pytest.mark.timeout(600)
-def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("turn", SETTINGS)
+def test_the_commands_of_the_page_run(turn: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     tool("getfattr")
-    environment = {
-        "HOME": str(tmp_path),
-        "XDG_RUNTIME_DIR": str(tmp_path),
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "LANG": "C.UTF-8",
-        **{name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ},
-    }
-
-    def shell(script: str) -> str:
-        done = subprocess.run(
-            ["bash", "-ec", script],
-            cwd=tmp_path,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=120,
-        )
-        return "" if done.returncode == 0 else f"{script}\n{done.stdout}exit code {done.returncode}\n"
-
-    failed = []
-    try:
-        failed.append(shell(FIRST))
-        for command in commands():
-            if any(command.startswith(one) for one in ELSEWHERE):
-                continue
-            for beginning, script in BEFORE.items():
-                if command.startswith(beginning):
-                    failed.append(shell(script))
-            for word, other in INSTEAD.items():
-                command = command.replace(word, other)
-            failed.append(shell(command))
-    finally:
-        for volume in ("home", "photos", "pictures"):
-            shell(f"hybrisfs umount {volume}")
-        kill_at_once(processes_with("HOME", str(tmp_path)))
-    if any(failed):
-        pytest.fail("\n".join(filter(None, failed)))
+    tool("jq")
+    pages = _TURNS[turn]
+    setting = SETTINGS[turn]
+    variables = {"PORT": str(free_port())}
+    for name in setting.servers:
+        variables |= _variables(name.upper(), request.getfixturevalue(f"{name}_server"))
+    shown = {one.text: one for page in pages for one in commands(page)}
+    with Machines(tmp_path, variables) as machines:
+        reader = _Reader(machines, setting)
+        reader.type(setting.first)
+        for one in shown.values():
+            if _runs(one.text, setting):
+                reader.give(one.text, is_name=may_be_a_name(one))
+        machines.end()
+    if reader.failed:
+        pytest.fail("\n".join(reader.failed), pytrace=False)
 
 
-def test_what_is_said_of_commands_is_said_of_those_on_the_page() -> None:
-    page = "\n".join(commands())
-    for beginning in (*BEFORE, *ELSEWHERE):
-        assert f"\n{beginning}" in f"\n{page}", beginning
-    for word in INSTEAD:
-        assert word in page, word
+@pytest.mark.parametrize("turn", SETTINGS)
+def test_what_is_said_of_commands_is_said_of_those_on_the_page(turn: str) -> None:
+    setting = SETTINGS[turn]
+    shown = [one.text for page in _TURNS[turn] for one in commands(page)]
+    for beginning in (*setting.before, *setting.there, *setting.elsewhere):
+        assert any(text.startswith(beginning) for text in shown), beginning
+    used = {word for text in shown if _runs(text, setting) for word in setting.translated(text)[1]}
+    assert set(setting.instead) - used == set()
+    for file in re.findall(r"tests/[a-z_/]+\.py", " ".join(setting.elsewhere.values())):
+        assert (REPOSITORY / file).exists(), file

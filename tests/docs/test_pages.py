@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import pytest
 
 from backends.registry import drivers
-from cli.main import program
 from docs.evidence import PAGES, evidence_page, with_tables
 from docs.formats import formats_page
 from docs.reference import reference_page
 from tests.browser import chromium
+from tests.docs.pages import command_of, hybrisfs_words, shown_on
 from tests.page_checks import is_sound, no_violations, overheard
 from tests.system.device import REPOSITORY
 
@@ -50,33 +46,20 @@ def test_the_reference_is_that_of_the_commands() -> None:
     assert (_DOCS / "reference.md").read_text() == reference_page(), "run python -m docs.reference"
 
 
-def commands_on(page: Path) -> Iterator[list[str]]:
-    """The words of each command of ours in blocks and between backticks."""
-    text = page.read_text().replace("\\\n", " ")
-    blocks = re.findall(r"^```(?:sh|console)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    lines = [line.removeprefix("$ ") for block in blocks for line in block.splitlines()]
-    for line in [*lines, *re.findall(r"`(hybrisfs [^`\n]*)`", text)]:
-        with contextlib.suppress(ValueError):  # a quotation mark that is not closed is none of ours
-            words = shlex.split(line, comments=True)
-            if words[:1] == ["hybrisfs"]:
-                yield words[1:]
-
-
 @pytest.mark.parametrize("page", sorted(_DOCS.glob("*.md")), ids=lambda page: page.name)
 def test_commands_on_the_pages_and_their_options_exist(page: Path) -> None:
-    for words in commands_on(page):
-        command: click.Command = program
-        context = click.Context(program, info_name="hybrisfs")
-        rest = list(words)
-        while isinstance(command, click.Group) and rest and re.fullmatch(r"[a-z][a-z0-9-]*", rest[0]):
-            found = command.get_command(context, rest.pop(0))
-            assert found is not None, f"{page.name}: there is no {' '.join(words)}"
-            command, context = found, click.Context(found, parent=context)
-        known = {name for one in command.get_params(context) for name in (*one.opts, *one.secondary_opts)}
-        until = next((at for at, word in enumerate(rest) if word in ("&&", "||", "|", ";", "--")), len(rest))
-        for word in rest[:until]:
-            if re.match(r"--?[a-z]", word):
-                assert word.partition("=")[0] in known, f"{page.name}: {' '.join(words)} has no {word}"
+    for one in shown_on(page):
+        if hybrisfs_words(one.text):
+            command, context, rest = command_of(one.text)
+            known = {
+                name for each in command.get_params(context) for name in (*each.opts, *each.secondary_opts)
+            }
+            until = next(
+                (at for at, word in enumerate(rest) if word in ("&&", "||", "|", ";", "--")), len(rest)
+            )
+            for word in rest[:until]:
+                if re.match(r"--?[a-z]", word):
+                    assert word.partition("=")[0] in known, f"{page.name}: {one.text} has no {word}"
 
 
 def test_the_readme_lists_the_kinds_of_clouds() -> None:
