@@ -262,6 +262,8 @@ _COMMANDS: Final = Setting(
             for key in anna bert; do hybrisfs kv put home bank/$key A; done
             """,
         "hybrisfs kv put home locks/backup": "hybrisfs kv create home locks --metadata device || true",
+        "hybrisfs kv put home notes/now FILE": "hybrisfs kv put home notes/now A",
+        "hybrisfs kv clean home --dry-run": "hybrisfs serve user add home tv",
         "hybrisfs kv create home bank": """
             for key in anna bert; do hybrisfs kv delete home bank/$key; done
             hybrisfs kv drop home bank
