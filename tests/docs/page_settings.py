@@ -262,7 +262,7 @@ _COMMANDS: Final = Setting(
             for key in anna bert; do hybrisfs kv put home bank/$key A; done
             """,
         "hybrisfs kv put home locks/backup": "hybrisfs kv create home locks --metadata device || true",
-        "hybrisfs device remove old-laptop": (
+        "hybrisfs recovery remove": (
             "until hybrisfs device list home --json | grep -q old-laptop; do sleep 0.1; done"
         ),
         "hybrisfs kv put home notes/now FILE": "hybrisfs kv put home notes/now A",
