@@ -21,6 +21,7 @@ from msgspec import Struct
 from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.errors import DamagedError
 from hybrisfs.members.members import Member
+from hybrisfs.registers.tree import Content, Run
 from hybrisfs.state.damaged import DamagedRows, UnreadablePartError
 from hybrisfs.state.extents import ZEROS
 from hybrisfs.state.members import Membership
@@ -93,17 +94,32 @@ class DamagedDatabase:
         unknown = [] if top == ROOT_INO else [f"node {top}"]
         return PurePosixPath(*unknown, os.fsdecode(path_along(way)))
 
-    def check(self, file: StagedFile) -> None:
-        """Raises UnreadablePartError unless all of the file's content can be read."""
+    def rest(self, file: StagedFile) -> bytes:
+        """The file as a content register would name it, with holes for what `pieces` returns: what is left
+        are chunks that are elsewhere. Raises UnreadablePartError unless all else can be read."""
         for _ in self.pieces(file):
             pass
+        runs, at = list[Run](), 0
+        try:
+            for offset, length, skip, identity, _, segment, _, pack in self._rows.parts(file.ino):
+                if _is_elsewhere(segment, pack):
+                    runs += [*_hole(offset - at), Run(length, identity, skip)]
+                    at = offset + length
+            value = Content(file.size, 0, [*runs, *_hole(file.size - at)]).encode()
+            Content.decode(value)
+        except (DecodeError, *NONSENSE) as error:
+            raise UnreadablePartError from error
+        return value
 
     def pieces(self, file: StagedFile) -> Iterator[tuple[int, bytes]]:
-        """The content of a file as (offset, bytes), without its holes; later ones replace earlier ones.
+        """What is here of the content of a file as (offset, bytes), without its holes; later ones replace
+        earlier ones.
 
         Raises UnreadablePartError.
         """
-        for offset, length, skip, identity, whole, segment, position in self._rows.parts(file.ino):
+        for offset, length, skip, identity, whole, segment, position, pack in self._rows.parts(file.ino):
+            if _is_elsewhere(segment, pack):
+                continue
             data = self._read(segment, position, whole)
             if self._namer.chunk_id(data) != identity:
                 raise UnreadablePartError
@@ -134,6 +150,16 @@ class DamagedDatabase:
             if number == segment and end > 0 and at <= len(data):
                 data = data[: max(at, 0)] + written[max(-at, 0) : end - at] + data[end:]
         return data
+
+
+def _is_elsewhere(segment: object, pack: object) -> bool:
+    """Whether the bytes of a chunk with this segment and pack are not here, and not for this device to bring
+    to the clouds: their id is enough to have them from there."""
+    return segment is None and isinstance(pack, int)
+
+
+def _hole(length: int) -> list[Run]:
+    return [Run(length, None)] if length else []
 
 
 # -- telling what to do about a damaged database --------------------------------------------------------

@@ -7,6 +7,7 @@ it must sign nothing: a second update with the same predecessor would make a for
 `rebuilding` in the volume's state says so.
 
 Files that no cloud has yet are written again, below a folder of their own, from the bytes in the old journal.
+Chunks of these that are not there are named only: they come from where the log says that they are.
 
 Everything is made in `rebuilding` first, then the old files are set aside and the new ones put in their
 place:
@@ -31,7 +32,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from hybrisfs.admit.create import DATABASE_FILE, JOURNAL_FOLDER, KEYS_FILE
-from hybrisfs.admit.damaged_database import DamagedDatabase
+from hybrisfs.admit.damaged_database import DamagedDatabase, StagedFile
 from hybrisfs.api.volumes import Rebuilt
 from hybrisfs.chunk_namer import ChunkNamer
 from hybrisfs.environment import SYSTEM, make_directory, sync_directory
@@ -136,11 +137,11 @@ def _recover(
     for done, file in enumerate(files):
         step("files", done, len(files))
         try:
-            old.check(file)
+            rest = old.rest(file)
         except UnreadablePartError:
             report.lost.append(str(file.path))
             continue
-        report.recovered.append(str(target.add(file.path, file.mode, file.size, old.pieces(file))))
+        report.recovered.append(str(target.add(file, rest, old.pieces(file))))
     step("files", len(files), len(files))
     fs.changes.drop(attr_key(ROOT_ID))  # the log knows better
 
@@ -177,11 +178,10 @@ class _RecoveredFiles:
         self._folder = folder
         self._owner = os.getuid(), os.getgid()
 
-    def add(
-        self, path: PurePosixPath, mode: int, size: int, pieces: Iterable[tuple[int, bytes]]
-    ) -> PurePosixPath:
-        """A file of *size* bytes at *path* below the folder, or beside it when the name is taken; where it
-        is. What no piece (offset, bytes) covers is zeros. Raises OSError."""
+    def add(self, file: StagedFile, rest: bytes, pieces: Iterable[tuple[int, bytes]]) -> PurePosixPath:
+        """A file at its path below the folder, or beside it when the name is taken; where it is. What no
+        piece (offset, bytes) covers is as in the content *rest*. Raises OSError."""
+        path, size = file.path, file.size
         with self._fs.state.transaction() as tx:
             parent = self._fs.get(tx, ROOT_INO)
             for name in (self._folder / path).parts[:-1]:
@@ -190,8 +190,9 @@ class _RecoveredFiles:
             while self._fs.lookup(tx, parent.ino, os.fsencode(name)) is not None:
                 name = f"{name}~"
             inode, handle = self._fs.create(
-                tx, parent.ino, os.fsencode(name), mode, *self._owner, os.O_WRONLY
+                tx, parent.ino, os.fsencode(name), file.mode, *self._owner, os.O_WRONLY
             )
+            self._fs.received.show(tx, inode, rest)
             self._fs.truncate(tx, inode, size)
             for offset, data in pieces:
                 self._fs.write(tx, inode, offset, data[: max(0, size - offset)])

@@ -137,13 +137,13 @@ class DamagedRows(DamagedFile):
 
     def parts(self, ino: int) -> list[tuple[Any, ...]]:
         """Of each part of a file: its offset, its length, and from which byte of its chunk on; id, length,
-        segment and position of the chunk.
+        segment, position and pack of the chunk.
 
         Raises UnreadablePartError unless all can be read.
         """
         return self.all(
-            "SELECT f.offset, f.length, f.skip, c.id, c.length, c.segment, c.position FROM file_chunk f "
-            "LEFT JOIN chunk c ON c.number = f.chunk WHERE f.ino = ? ORDER BY f.offset",
+            "SELECT f.offset, f.length, f.skip, c.id, c.length, c.segment, c.position, c.pack "
+            "FROM file_chunk f LEFT JOIN chunk c ON c.number = f.chunk WHERE f.ino = ? ORDER BY f.offset",
             ino,
         )
 

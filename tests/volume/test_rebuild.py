@@ -5,6 +5,7 @@ journal.
 from __future__ import annotations
 
 import math
+import os
 import random
 import sqlite3
 import time
@@ -21,6 +22,7 @@ from hybrisfs.api.volumes import Rebuilt
 from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import DamagedError, HybrisError
 from hybrisfs.settings.config import VolumeConfig
+from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.volume.volume import Volume
 from tests.crash.workload import shown_tree
 from tests.tree.unlocked import unlocked
@@ -121,6 +123,37 @@ def test_files_that_no_cloud_has_are_recovered(device: Device) -> None:
     assert tree["pending"] == b"only here" * 1000
     contents = {node.content for node in shown_tree(device.volume).values()}
     assert {b"content" * 1000, b"changed here" * 1000} <= contents
+    assert not device.fsck(clouds=True).problems
+
+
+def test_what_was_changed_of_a_file_that_is_not_here_is_recovered(device: Device) -> None:
+    """The rest of it comes from the clouds."""
+    large, small = random.Random(1).randbytes(3 << 20), b"content" * 1000
+    device.write("large", large)
+    device.write("small", small)
+    device.sync()
+    device.volume.drop_cache()
+    fs = device.volume.fs
+    with _clouds_away(device):
+        for name, offset in (("large", 1 << 20), ("small", len(small))):
+            with fs.state.transaction() as tx:
+                inode = fs.lookup(tx, ROOT_INO, name.encode())
+                assert inode is not None
+                handle = fs.open(tx, inode.ino, os.O_WRONLY)
+            device.write_at(handle, offset, b"changed here")
+            with fs.state.transaction() as tx:
+                fs.release(tx, handle)
+        assert not device.volume.sync(0.5, lambda done, total: None)
+        device.close()
+    report = _rebuild(device)
+    assert report.lost == []
+    assert sorted(path.rpartition("/")[2] for path in report.recovered) == ["large", "small"]
+    device.reopen()
+    _regain(device)
+    device.sync()
+    changed = large[: 1 << 20] + b"changed here" + large[(1 << 20) + 12 :]
+    contents = {node.content for node in shown_tree(device.volume).values()}
+    assert {large, small, changed, small + b"changed here"} <= contents
     assert not device.fsck(clouds=True).problems
 
 
