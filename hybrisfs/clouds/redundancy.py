@@ -76,12 +76,14 @@ class Rewriting:
         with self._fs.state.transaction() as tx:
             newest = tx.packs.newest()
         clean = code, newest, self._archive.widest()
-        if self._clean == clean:
-            return True
+        # What was on its way when f or k changed is recorded with the copies that it was to have before.
         trouble = self._spread_log(code, go_on)
         if trouble is not None:
             self.state = RewritingState(0, 1, trouble)
             return False
+        if self._clean == clean:
+            self.state = None
+            return True
         outdated = self._outdated(code)
         todo = [one for one in outdated if one.branch in own]
         others = [one for one in outdated if one.branch not in own]

@@ -16,6 +16,7 @@ from hybrisfs.clouds.segment_repair import SegmentMender
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.settings.config import VolumeConfig
 from tests.adversary import Fault, Kind
+from tests.system.deadline import until
 from tests.volume.device import NAME, PATIENCE, Device
 from tests.volume.middlemen import faulty
 
@@ -309,6 +310,29 @@ def test_what_is_stored_is_written_anew(
             cloud.rename(cloud.with_suffix(".away"))
         for number in range(4):
             assert device.read(f"file{number}") == content(number)
+    finally:
+        device.close()
+
+
+def test_a_segment_that_was_on_its_way_when_f_changed_gets_more_copies(tmp_path: Path) -> None:
+    device = Device(tmp_path, 5, 1, 1)
+    try:
+        fill(device, 2)
+        device.volume.clouds.change_redundancy(2, 1)
+        assert rewritten(device) == (True, "")
+        device.sync()
+        with device.volume.fs.state.transaction() as tx:  # it is recorded later than all was looked at
+            newest = tx.segments.newest()
+            assert newest is not None
+            tx.segments.move(newest.name, newest.placement[:2])
+        device.volume.clouds.rename(device.clouds[0].name, "first")  # so that they are looked after
+
+        def has_copies() -> bool:
+            with device.volume.fs.state.transaction() as tx:
+                return all(len(one.placement) >= 3 for one in tx.segments.after())
+
+        until(has_copies, "the segment to have as many copies as the others")
+        assert_sound(device)
     finally:
         device.close()
 
