@@ -47,7 +47,6 @@ __all__ = [
 _COLUMNS: Final = "number, id, k, n, placement, clock, branch, proven, doubted"
 _DAY_NS: Final = 86_400 * 10**9
 _READ_TOGETHER: Final = 30  # days that may lie between two reads that count together
-_REWRITTEN: Final = f"EXISTS (SELECT 1 FROM register WHERE key = {REWRITTEN.sql_key('pack.id')})"
 
 
 class Pack(NamedTuple):
@@ -339,6 +338,14 @@ _IS_OWED: Final = (
 )
 """Of a row of `pack`: chunks are read from it, or the clouds have lost what no other pack holds. A pack that
 this device has promised not to use again may be gone before it hears so."""
+
+
+_REWRITTEN: Final = (
+    f"EXISTS (SELECT 1 FROM register WHERE key = {REWRITTEN.sql_key('pack.id')}) "
+    f"AND NOT ({_IS_READ}) AND NOT ({_IS_LOST})"
+)
+"""Of a row of `pack`: others have taken its place. Where the clouds had lost it for a while, they hold only
+what devices still had of it: the rest is read from it again."""
 
 
 def chunks_of_pack(db: Reader, pack: int) -> list[ChunkRef]:

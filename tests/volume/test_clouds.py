@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import pytest
 
@@ -15,7 +15,7 @@ from hybrisfs.clouds.redundancy import Recoder
 from hybrisfs.clouds.segment_repair import SegmentMender
 from hybrisfs.errors import HybrisError, UsageError
 from hybrisfs.settings.config import VolumeConfig
-from tests.adversary import Fault, Kind
+from tests.adversary import WRITES, Fault, Kind
 from tests.system.deadline import until
 from tests.volume.device import NAME, PATIENCE, Device
 from tests.volume.middlemen import faulty
@@ -252,6 +252,39 @@ def test_a_drain_beside_a_liar(tmp_path: Path, liar: int) -> None:
             assert_readable(device)
         finally:
             device.close()
+
+
+def test_a_drain_moves_what_only_a_pack_holds_that_was_lost_for_a_while(tmp_path: Path) -> None:
+    """What was here of it was packed again, and the rest is read from it since it is back."""
+    device = Device(tmp_path, clouds=4, f=1, k=1)
+    try:
+        for name in ("here", "elsewhere"):
+            device.write(name, name.encode() * 2000)
+        device.sync()
+        [drained, other] = [path for cloud in device.clouds for path in shares(cloud)]
+        device.volume.content.evict(PurePath("elsewhere"))
+        for share in (drained, other):
+            share.rename(share.with_suffix(".away"))
+        device.volume.maintenance.repair(lambda stage, done, total: None)
+        for share in (drained, other):
+            share.with_suffix(".away").rename(share)
+        device.volume.maintenance.repair(lambda stage, done, total: None)
+        device.sync()
+        cloud = drained.parents[2]
+        full = [faulty(device, one) for one in device.clouds if one != cloud]
+        for one in full:
+            one.faults = [Fault("fail", operations=WRITES, prefix="packs/")]
+        device.volume.clouds.drain(cloud.name)
+        done, why = gone(device, cloud.name, seconds=3.0)
+        assert drained.exists() and not done and "injected" in why
+        for one in full:
+            one.faults = []
+        assert gone(device, cloud.name) == (True, "")
+        shutil.rmtree(other.parents[2])
+        device.volume.drop_cache()
+        assert device.read("elsewhere") == b"elsewhere" * 2000
+    finally:
+        device.close()
 
 
 def test_a_dead_cloud_cannot_be_drained_and_says_so(copies: Device) -> None:
