@@ -275,7 +275,7 @@ def test_a_drain_moves_what_only_a_pack_holds_that_was_lost_for_a_while(tmp_path
         for one in full:
             one.faults = [Fault("fail", operations=WRITES, prefix="packs/")]
         device.volume.clouds.drain(cloud.name)
-        done, why = gone(device, cloud.name, seconds=3.0)
+        done, why = gone(device, cloud.name, seconds=0.7)
         assert drained.exists() and not done and "injected" in why
         for one in full:
             one.faults = []
