@@ -419,7 +419,10 @@ class Fetcher:
     def _get_there(self, refs: list[ChunkRef]) -> list[bytes]:
         """The chunks from the one pack that *refs* name, from which they are read from now on. It need not be
         the pack of their rows. Raises ChunkUnavailable."""
-        found = self._clouds.get_chunks(self._locations(refs))
+        locations = self._locations(refs)
+        if not locations[0].n:
+            raise ChunkUnavailable(f"chunk {refs[0].id.hex()[:16]}: its pack has just ended", {})
+        found = self._clouds.get_chunks(locations)
         with self._fs.state.transaction() as tx:
             tx.chunks.read_at(refs)
         return found

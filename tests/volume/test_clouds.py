@@ -385,6 +385,26 @@ def test_rewriting_goes_on_after_a_restart(device: Device, monkeypatch: pytest.M
     assert_sound(device)
 
 
+def test_what_is_read_as_its_pack_ends_comes_from_the_one_that_has_it_now(tmp_path: Path) -> None:
+    device = Device(tmp_path, 5, 1, 1)
+    try:
+        fill(device, 2)
+        device.volume.drop_cache()
+        with device.volume.fs.state.transaction() as tx:
+            numbers = [number for (number,) in tx.execute("SELECT number FROM chunk").fetchall()]
+            before = [tx.chunks.get(number) for number in numbers]
+        device.volume.clouds.change_redundancy(2, 1)
+        assert rewritten(device) == (True, "")
+        with device.volume.fs.state.transaction() as tx:
+            for pack in [tx.packs.of_chunk(ref) for ref in before]:
+                tx.chunks.end_pack(pack.id, *pack.stamp)
+        device.volume.fetcher.prove(numbers)
+        assert all(device.volume.fetcher.peek([ref]) for ref in before)
+        assert set(device.volume.fetcher.fetch(before)) == set(numbers)
+    finally:
+        device.close()
+
+
 def test_codes_that_the_clouds_are_too_few_for_are_refused(device: Device) -> None:
     with pytest.raises(UsageError, match="too few for f=2"):
         device.volume.clouds.change_redundancy(2, 2)
