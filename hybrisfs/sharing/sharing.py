@@ -344,10 +344,14 @@ class AwaitedLog:
 
     def look(self, own: Head | None, holds: Callable[[bytes], bool]) -> bool:
         """All clouds but f were asked for *own*, this device's head, and what it leads to was taken in.
-        *holds* tells whether the log has the update with that hash. True when there is nothing to wait for
-        any more; that is durable then. Raises OSError."""
+        *holds* tells whether the log has the update whose hash begins so. True when there is nothing to wait
+        for any more; that is durable then. What the clouds have is waited for for ever: while its causes are
+        nobody's here, this device would think that it is alone, and delete what it does not know. Raises
+        OSError."""
         now = self._environment.monotonic()
         self._since = now if self._since is None else self._since
+        if own is not None and own.on_clouds is not None and not holds(own.on_clouds.newest.prefix):
+            return False
         missing = own is not None and not all(holds(tip.hash) for tip in own.own)
         if missing and now - self._since < _PATIENCE:
             return False

@@ -17,6 +17,7 @@ from unittest import mock
 import pytest
 from msgspec.structs import replace
 
+import hybrisfs.sharing.sharing
 from hybrisfs.admit.rebuild import rebuild_volume
 from hybrisfs.api.volumes import Rebuilt
 from hybrisfs.environment import SYSTEM
@@ -26,7 +27,9 @@ from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.volume.volume import Volume
 from tests.crash.workload import shown_tree
 from tests.tree.unlocked import unlocked
-from tests.volume.device import ALONE, NAME, PATIENCE, Device, Second
+from tests.system.deadline import until
+from tests.volume.device import ALONE, NAME, PATIENCE, Device, Second, two_devices
+from tests.volume.test_garbage import collect, packs
 
 
 def _rebuild(device: Device) -> Rebuilt:
@@ -265,3 +268,34 @@ def test_a_device_among_others_is_rebuilt(tmp_path: Path) -> None:
         assert not device.fsck().problems
     second.close()
     first.close()
+
+
+def test_one_that_knows_its_members_no_more_deletes_nothing_of_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their updates, on which its own log depends, are nobody's to it: it must not think that it is alone."""
+    monkeypatch.setattr(hybrisfs.sharing.sharing, "_PATIENCE", 0.0)
+    with two_devices(tmp_path) as (first, second):
+        first.write("file", b"by the first" * 1000)
+        first.sync()
+        second.volume.signals.look_around()
+        until(lambda: "/file" in shown_tree(second.volume), "the file to come")
+        second.write("answer", b"by the second" * 1000)
+        second.sync()
+        before = packs(first)
+        second.close()
+        for path in second.state.glob("volume.db*"):
+            path.unlink()
+        _rebuild(second)
+        config = VolumeConfig.load(second.home, NAME)
+        replace(config, discard_hours=0).save(second.home)
+        second.reopen()
+        for _ in range(3):
+            second.volume.following.puller.look_now()
+            second.volume.signals.look_around()
+            second.volume.following.has_looked()
+            assert collect(second).deleted_packs == 0
+        until(lambda: second.volume.following.puller.heads(), "its own head to be seen")
+        assert not second.volume.following.has_looked()
+        assert any("rebuilt" in doubt for doubt in second.volume.following.doubts())
+        assert packs(first) == before
