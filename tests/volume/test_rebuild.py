@@ -26,8 +26,8 @@ from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.volume.volume import Volume
 from tests.crash.workload import shown_tree
-from tests.tree.unlocked import unlocked
 from tests.system.deadline import until
+from tests.tree.unlocked import unlocked
 from tests.volume.device import ALONE, NAME, PATIENCE, Device, Second, two_devices
 from tests.volume.test_garbage import collect, packs
 
