@@ -28,6 +28,7 @@ import stat
 import time
 from collections.abc import Callable, Iterable
 from contextlib import closing
+from itertools import chain, count
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -151,7 +152,7 @@ def _change_places(state: Path) -> Path:
 
     The old database goes first and the new one comes last: in between there is none that could be opened.
     """
-    aside = state / time.strftime("damaged-%Y%m%dT%H%M%S")
+    aside = _free_folder(state)
     make_directory(aside, SYSTEM)
     new = state / REBUILDING_FOLDER
     for name in _WITH_DATABASE:
@@ -165,6 +166,13 @@ def _change_places(state: Path) -> Path:
     for folder in (new, aside, state):
         sync_directory(folder, SYSTEM)
     return aside
+
+
+def _free_folder(state: Path) -> Path:
+    """Where the old files go: no folder that has those of an earlier rebuild."""
+    first = state / time.strftime("damaged-%Y%m%dT%H%M%S")
+    numbered = (first.with_name(f"{first.name}-{number}") for number in count(2))
+    return next(path for path in chain([first], numbered) if not path.exists())
 
 
 class _RecoveredFiles:

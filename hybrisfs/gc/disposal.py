@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Final, Protocol
 
 from msgspec import Struct, field
@@ -14,9 +15,11 @@ from hybrisfs.dispersal.upkeep import Upkeep
 from hybrisfs.gc.limits import GcLimits
 from hybrisfs.registers.proposals import Stray
 from hybrisfs.state.disposals import Disposal, OrphanTable, ShareOnCloud
+from hybrisfs.state.members import member_rows
 from hybrisfs.state.packs import PackTable
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
+from sync import head_name
 
 __all__ = ["Disposer", "Orphans", "Trust", "Unnamed"]
 
@@ -117,6 +120,7 @@ class Disposer:
 
 
 _PREFIX: Final = "packs/"
+_HEADS: Final = "heads/"
 _PAUSE_EVERY: Final = 256  # names
 
 
@@ -159,6 +163,7 @@ class Orphans:
         """
         clouds = sorted(self._trust.trusted())
         listed = {cloud: self._upkeep.names(cloud, _PREFIX, _MOST_NAMES) for cloud in clouds}
+        heads = set(chain(*(self._upkeep.names(cloud, _HEADS, _MOST_NAMES) or () for cloud in clouds)))
         commit()  # whatever was recorded before it could be listed is in the snapshot
         unnamed, sightings = Unnamed(), dict[ShareOnCloud, int]()
         with self._fs.state.snapshot() as db:
@@ -170,6 +175,11 @@ class Orphans:
                 for seen, state in self._unnamed(packs, cloud, names, pause):
                     since = sightings[seen] = min(before.get(seen, now_ns), now_ns)
                     self._sort(unnamed, seen, state, since <= now_ns - grace_ns)
+            strangers = heads - {head_name(row.device) for row in member_rows(db)}
+        if strangers:
+            log.warning("packs that are not known here stay, as %s is of an unknown machine", min(strangers))
+            unnamed.young += len(unnamed.orphans)
+            unnamed.orphans.clear()
         return unnamed, sightings
 
     @staticmethod

@@ -67,7 +67,8 @@ class FakeUpkeep:
         """Share i of a pack is on cloud i."""
         if self._clouds.down:
             return None
-        return [share_name(pack, cloud) for pack, encoded in self._clouds.packs.items() if cloud < encoded.n]
+        names = [share_name(pack, cloud) for pack, encoded in self._clouds.packs.items() if cloud < encoded.n]
+        return [name for name in names if name.startswith(prefix)]
 
     def table(self, cloud: int, pack_id: bytes, index: int) -> Table | None:
         pack = None if self._clouds.down else self._clouds.packs.get(pack_id)

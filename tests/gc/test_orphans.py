@@ -169,7 +169,7 @@ class Clouds:
         return self.numbers
 
     def names(self, cloud: int, prefix: str, most: int) -> list[str]:
-        return sorted(name for one, name in self.objects if one == cloud)
+        return sorted(name for one, name in self.objects if one == cloud and name.startswith(prefix))
 
     def sample_share(self, cloud: int, pack: bytes, index: int) -> Finding | None:
         at = cloud, share_name(pack, index)

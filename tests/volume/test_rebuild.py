@@ -18,10 +18,12 @@ import pytest
 from msgspec.structs import replace
 
 import hybrisfs.sharing.sharing
+from hybrisfs.admit.create import KEYS_FILE
 from hybrisfs.admit.rebuild import rebuild_volume
 from hybrisfs.api.volumes import Rebuilt
 from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import DamagedError, HybrisError
+from hybrisfs.keys import VolumeKeys
 from hybrisfs.settings.config import VolumeConfig
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.volume.volume import Volume
@@ -107,6 +109,18 @@ def test_nothing_is_signed_before_the_own_log_is_back(device: Device) -> None:
     assert device.read("meanwhile") == b"written while no cloud was there"
     assert _branches(device) == 1
     assert not device.volume.following.doubts()
+
+
+def test_what_an_earlier_rebuild_has_set_aside_stays(device: Device) -> None:
+    """Also that of the same second."""
+    device.close()
+    aside = set[str]()
+    for content in (b"damaged", b"damaged again", b"and again"):
+        (device.state / "volume.db").write_bytes(content)
+        folder = _rebuild(device).set_aside
+        assert (Path(folder) / "volume.db").read_bytes() == content
+        aside.add(folder)
+    assert len(aside) == 3
 
 
 def test_files_that_no_cloud_has_are_recovered(device: Device) -> None:
@@ -298,4 +312,26 @@ def test_one_that_knows_its_members_no_more_deletes_nothing_of_theirs(
         until(lambda: second.volume.following.puller.heads(), "its own head to be seen")
         assert not second.volume.following.has_looked()
         assert any("rebuilt" in doubt for doubt in second.volume.following.doubts())
+        assert packs(first) == before
+
+
+def test_one_that_knows_no_member_and_never_shipped_deletes_nothing_of_theirs(tmp_path: Path) -> None:
+    """No head of its own leads to what it wrote, so it goes on alone."""
+    with two_devices(tmp_path) as (first, second):
+        first.write("file", b"by the first" * 1000)
+        first.sync()
+        before = packs(first)
+        second.close()
+        for path in second.state.glob("volume.db*"):
+            path.unlink()
+        own = f"heads/{VolumeKeys.load(second.state / KEYS_FILE).device.device_id.hex()}"
+        for cloud in first.clouds:
+            (cloud / own).unlink(missing_ok=True)
+        _rebuild(second)
+        config = VolumeConfig.load(second.home, NAME)
+        replace(config, discard_hours=0).save(second.home)
+        second.reopen()
+        until(second.volume.following.has_looked, "the clouds to be looked at")
+        for _ in range(3):
+            assert collect(second).deleted_packs == 0
         assert packs(first) == before
