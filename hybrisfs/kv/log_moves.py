@@ -72,10 +72,9 @@ from hybrisfs.kv.record import ABSENT, Condition, Timestamp, container_of, is_le
 from hybrisfs.registers.entries import MAX_ENTRY_KEY, MAX_ENTRY_VALUE, ContainerState
 from hybrisfs.registers.entries import Entry as LogEntry
 from hybrisfs.registers.values import Stamp
-from hybrisfs.stages import Signals
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.filesystem import FileSystem
-from hybrisfs.write.relayer import wait_shipped
+from hybrisfs.write.relayer import Shipping
 from sync import DEVICE_ID_SIZE, VersionVector
 from sync.update import Write
 
@@ -109,10 +108,10 @@ class _Settled(NamedTuple):
 class LogMoves:
     """See `hybrisfs.kv.migrate.Movable`. Thread-safe. Methods raise HybrisError and OSError."""
 
-    def __init__(self, fs: FileSystem, writer: LogWriter, signals: Signals) -> None:
+    def __init__(self, fs: FileSystem, writer: LogWriter, shipping: Shipping) -> None:
         self._fs = fs
         self._writer = writer
-        self._signals = signals
+        self._shipping = shipping
         self._random_bytes = fs.environment.random_bytes
         self.room: Final = Room(MAX_ENTRY_KEY, MAX_ENTRY_VALUE)
 
@@ -173,7 +172,7 @@ class LogMoves:
 
     def wait_until_safe(self, container: str) -> None:
         """Wait until the clouds have the log. Raises HybrisError when that takes too long."""
-        if not wait_shipped(self._fs, self._signals, _SHIPPED_WITHIN):
+        if not self._shipping.wait(_SHIPPED_WITHIN):
             raise HybrisError(
                 f"{container!r} is in the log, and its former values are still where they were",
                 "the clouds have yet to get the log",

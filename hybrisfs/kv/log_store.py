@@ -53,6 +53,7 @@ from hybrisfs.stages import Signals
 from hybrisfs.state.state import Transaction
 from hybrisfs.tree.commit import Committer
 from hybrisfs.tree.filesystem import FileSystem
+from hybrisfs.write.relayer import Shipping
 from sync.codec import DecodeError
 from sync.update import Write
 from sync.vector import VersionVector
@@ -74,11 +75,12 @@ class LogStore(ContainerStore):
         signer: Signer,
         committer: Committer,
         signals: Signals,
+        shipping: Shipping,
     ) -> None:
         self._fs = fs
         self._signals = signals
         self._writer = LogWriter(fs, signer, committer, signals)
-        self.moves: Final = LogMoves(fs, self._writer, signals)
+        self.moves: Final = LogMoves(fs, self._writer, shipping)
         self._conflicts: tuple[VersionVector, Sequence[tuple[Key, int]]] | None = None  # as of that vector
         self._moved: tuple[VersionVector, Sequence[MovedContainer]] | None = None  # likewise
         self._random_bytes = fs.environment.random_bytes

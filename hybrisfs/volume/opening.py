@@ -78,6 +78,7 @@ from hybrisfs.volume.versions import Versions
 from hybrisfs.write.chunk import Chunker
 from hybrisfs.write.grants import Grants
 from hybrisfs.write.pack import PackMaker
+from hybrisfs.write.relayer import Shipping
 
 __all__ = [
     "Control",
@@ -129,7 +130,8 @@ def open_clouds(ground: Ground) -> Clouds:
     services = _ValueServices(ground)
     shared = SharedStores(ground.folder, engine, owner, services, credentials, redundancy, sharing)
     on_clouds = CloudStores(engine, owner, services, sharing)
-    in_log = LogStore(ground.fs, sharing.signer, ground.committer, ground.signals)
+    shipping = Shipping(ground.fs, ground.signals)
+    in_log = LogStore(ground.fs, sharing.signer, ground.committer, ground.signals, shipping)
     key_values = KeyValues(ground.folder, engine, keys, redundancy, shared, on_clouds, in_log, sharing)
     transfers = Transfers(
         config.transfers,

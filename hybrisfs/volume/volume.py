@@ -221,7 +221,7 @@ class Volume(Opened):
         """See `Membership.leave`; whether the clouds have that after so many seconds."""
         self.sharing.membership.leave()
         self.committer.commit_now()
-        return self.uploads.wait_shipped(timeout)
+        return self.uploads.shipping.wait(timeout)
 
     def keep_device(self, device: str, *, passphrase: str | None = None) -> KeptDevice:
         """See `Membership.keep`; with the *passphrase* of a recovery kit, the kit vetoes instead."""

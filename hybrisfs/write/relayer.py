@@ -50,8 +50,8 @@ __all__ = [
     "RelayLimits",
     "RelaySegment",
     "Relayer",
+    "Shipping",
     "Uploads",
-    "wait_shipped",
 ]
 
 log = logging.getLogger(__name__)
@@ -334,6 +334,45 @@ class RelayGate:
 _LOOK_SECONDS: Final = 5.0  # between two looks, while a caller waits, whether clouds have what members say
 
 
+class Shipping:
+    """Tells when the clouds have what this device has signed."""
+
+    def __init__(self, fs: FileSystem, signals: Signals) -> None:
+        self._fs = fs
+        self._signals = signals
+        self._monotonic = fs.environment.monotonic
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until the clouds have all that is signed now; False when *timeout* seconds are over, and at
+        once while uploads are paused."""
+        if self._signals.transfers_paused:
+            timeout = 0.0
+        self._signals.begin_flush()
+        try:
+            shipped, deadline = self.shipped_so_far(), self._monotonic() + timeout
+
+            def done() -> bool:
+                with self._fs.state.transaction() as tx:
+                    return shipped(tx)
+
+            return self._signals.wait_until(done, deadline)
+        finally:
+            self._signals.end_flush()
+
+    def shipped_so_far(self) -> Callable[[Transaction], bool]:
+        """Tells whether the clouds hold all that is signed now."""
+        with self._fs.state.transaction() as tx:
+            newest = tx.updates.own_tip()
+        clock = newest.clock if newest else 0
+
+        def shipped(tx: Transaction) -> bool:
+            # What is bare was shipped, or is in a checkpoint on the clouds.
+            left = tx.updates.own_after(tx.shipped_clock(), 1)
+            return not left or left[0][0] > clock
+
+        return shipped
+
+
 class Uploads:
     """The uploads of one volume. Opens its transactions itself, but for `pending_bytes`."""
 
@@ -350,6 +389,7 @@ class Uploads:
         self._signals = signals
         self._relayer = relayer
         self.unplaced = Unplaced(fs)
+        self.shipping: Final = Shipping(fs, signals)
 
     def pending_bytes(self, tx: Transaction) -> int:
         """Bytes of files that this device has yet to bring to the clouds: staged, or cut into chunks that
@@ -371,11 +411,6 @@ class Uploads:
             return self._signals.wait_until(done, self._monotonic() + timeout)
         finally:
             self._signals.end_flush()
-
-    def wait_shipped(self, timeout: float) -> bool:
-        """Wait until the clouds have all that this device has signed; False when *timeout* seconds are
-        over."""
-        return wait_shipped(self._fs, self._signals, timeout)
 
     def wait(self, timeout: float | None, progress: Callable[[int, int], None]) -> bool:
         """Wait until all that was there before is on the clouds; False when *timeout* seconds are over.
@@ -415,9 +450,9 @@ class Uploads:
                 and wait_for(self._packed_so_far())
                 # What is written here can be read by nobody who lacks what it depends on.
                 and wait_for(lambda tx: not self._relayer.unshipped_authors(tx, others))
-                and wait_for(_shipped_so_far(self._fs))
+                and wait_for(self.shipping.shipped_so_far())
                 # Where the packs are was signed while we waited: that too must be on the clouds.
-                and wait_for(_shipped_so_far(self._fs))
+                and wait_for(self.shipping.shipped_so_far())
             )
         finally:
             self._signals.end_flush()
@@ -451,34 +486,3 @@ class Uploads:
 
     def _lacking_bytes(self, tx: Transaction) -> int:
         return self.pending_bytes(tx) + self.unplaced.count(tx).size
-
-
-def wait_shipped(fs: FileSystem, signals: Signals, timeout: float) -> bool:
-    """See `Uploads`; nobody waits while uploads are paused."""
-    if signals.transfers_paused:
-        timeout = 0.0
-    signals.begin_flush()
-    try:
-        shipped, deadline = _shipped_so_far(fs), fs.environment.monotonic() + timeout
-
-        def done() -> bool:
-            with fs.state.transaction() as tx:
-                return shipped(tx)
-
-        return signals.wait_until(done, deadline)
-    finally:
-        signals.end_flush()
-
-
-def _shipped_so_far(fs: FileSystem) -> Callable[[Transaction], bool]:
-    """Tells whether the clouds hold all that is signed now."""
-    with fs.state.transaction() as tx:
-        newest = tx.updates.own_tip()
-    clock = newest.clock if newest else 0
-
-    def shipped(tx: Transaction) -> bool:
-        # What is bare was shipped, or is in a checkpoint on the clouds.
-        left = tx.updates.own_after(tx.shipped_clock(), 1)
-        return not left or left[0][0] > clock
-
-    return shipped

@@ -26,6 +26,7 @@ from hybrisfs.log import Merged
 from hybrisfs.members.roles import Role
 from hybrisfs.registers.entries import MAX_ENTRY_KEY, MAX_ENTRY_VALUE, Entry, container_key
 from hybrisfs.registers.values import Stamp, Value
+from hybrisfs.write.relayer import Shipping
 from tests.members.test_roles import founded
 from tests.merge.fleet import Device, Fleet
 from tests.merge.limits import say
@@ -34,9 +35,17 @@ from tests.system.deadline import until
 BOX = "box"
 
 
+class AtOnce(Shipping):
+    """As if clouds had all at once: here are none."""
+
+    def wait(self, timeout: float) -> bool:
+        return True
+
+
 def store(device: Device) -> LogStore:
     rig = device.rig
-    return LogStore(rig.fs, rig.sharing.signer, rig.committer, rig.signals)
+    shipping = AtOnce(rig.fs, rig.signals)
+    return LogStore(rig.fs, rig.sharing.signer, rig.committer, rig.signals, shipping)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from hybrisfs.kv.containers import Key
 from hybrisfs.kv.log_store import LogStore
 from hybrisfs.registers.entries import Entry, entry_key, key_of, space_of
 from hybrisfs.registers.values import Value
+from hybrisfs.write.relayer import Shipping
 from tests.tree.rig import Rig
 
 __all__ = ["KeyModel"]
@@ -40,7 +41,8 @@ class KeyModel:
     def write(self, number: int, rig: Rig, values: Mapping[str, bytes | None]) -> None:
         """Put values, or delete keys whose value is None, in one transaction. What it has written is
         durable."""
-        store = LogStore(rig.fs, rig.sharing.signer, rig.committer, rig.signals)
+        shipping = Shipping(rig.fs, rig.signals)
+        store = LogStore(rig.fs, rig.sharing.signer, rig.committer, rig.signals, shipping)
         if not store.has_container(_BOX):
             store.create_container(_BOX)
         registers = {key: entry_key(space_of(_BOX), key.encode()) for key in values}
