@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from hybrisfs.api.devices import Device
 from hybrisfs.environment import Environment, sync_directory
@@ -43,7 +43,7 @@ from hybrisfs.topic import Topic
 from hybrisfs.tree.filesystem import FileSystem
 from sync import Head, Members, VersionVector, decode_signed_header
 
-__all__ = ["AwaitedLog", "REBUILDING_FOLDER", "Sharing", "default_device_name", "shown_vector"]
+__all__ = ["AwaitLimits", "AwaitedLog", "REBUILDING_FOLDER", "Sharing", "default_device_name", "shown_vector"]
 
 log = logging.getLogger(__name__)
 
@@ -329,7 +329,13 @@ def shown_vector(vector: VersionVector) -> dict[str, int]:
 
 
 REBUILDING_FOLDER: Final = "rebuilding"
-_PATIENCE: Final = 600.0  # seconds for what our own head names and no cloud returns
+
+
+class AwaitLimits(Struct, frozen=True):
+    """See `hybrisfs.environment.Limits`."""
+
+    patience: float = 600.0
+    """Seconds for what our own head names and no cloud has."""
 
 
 class AwaitedLog:
@@ -337,6 +343,7 @@ class AwaitedLog:
 
     def __init__(self, state: Path, environment: Environment) -> None:
         self._environment = environment
+        self._limits = environment.limits.of(AwaitLimits)
         self._folder = state / REBUILDING_FOLDER
         self.under_way = self._folder.exists()
         self._since: float | None = None
@@ -353,7 +360,7 @@ class AwaitedLog:
         if own is not None and own.on_clouds is not None and not holds(own.on_clouds.newest.prefix):
             return False
         missing = own is not None and not all(holds(tip.hash) for tip in own.own)
-        if missing and now - self._since < _PATIENCE:
+        if missing and now - self._since < self._limits.patience:
             return False
         with self._lock:
             if self.under_way:

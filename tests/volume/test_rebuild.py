@@ -17,7 +17,6 @@ from unittest import mock
 import pytest
 from msgspec.structs import replace
 
-import hybrisfs.sharing.sharing
 from hybrisfs.admit.create import KEYS_FILE
 from hybrisfs.admit.rebuild import rebuild_volume
 from hybrisfs.api.volumes import Rebuilt
@@ -25,6 +24,7 @@ from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import DamagedError, HybrisError
 from hybrisfs.keys import VolumeKeys
 from hybrisfs.settings.config import VolumeConfig
+from hybrisfs.sharing.sharing import AwaitLimits
 from hybrisfs.state.schema import ROOT_INO
 from hybrisfs.volume.volume import Volume
 from tests.crash.workload import shown_tree
@@ -284,11 +284,8 @@ def test_a_device_among_others_is_rebuilt(tmp_path: Path) -> None:
     first.close()
 
 
-def test_one_that_knows_its_members_no_more_deletes_nothing_of_theirs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_knows_its_members_no_more_deletes_nothing_of_theirs(tmp_path: Path) -> None:
     """Their updates, on which its own log depends, are nobody's to it: it must not think that it is alone."""
-    monkeypatch.setattr(hybrisfs.sharing.sharing, "_PATIENCE", 0.0)
     with two_devices(tmp_path) as (first, second):
         first.write("file", b"by the first" * 1000)
         first.sync()
@@ -303,7 +300,7 @@ def test_one_that_knows_its_members_no_more_deletes_nothing_of_theirs(
         _rebuild(second)
         config = VolumeConfig.load(second.home, NAME)
         replace(config, discard_hours=0).save(second.home)
-        second.reopen()
+        second.reopen(AwaitLimits(patience=0.0))
         for _ in range(3):
             second.volume.following.puller.look_now()
             second.volume.signals.look_around()
