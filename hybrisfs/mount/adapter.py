@@ -95,7 +95,9 @@ class Adapter(fuse.Operations):
     There is none for flush: everything written is staged already, and the kernel asks only once.
     """
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: Served, write_out: Callable[[int, int], None]) -> None:
+        """*write_out*: has the kernel write out and drop its pages of a file from an offset on."""
+        self._write_out = write_out
         self._fs = fs = served.fs
         self._state = fs.state
         self._committer = served.committer
@@ -110,11 +112,14 @@ class Adapter(fuse.Operations):
         self._known = KnownDirectories()
         self._changing = 0  # updates that are being taken in
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="answer")
+        # They wait for the kernel, which may wait for an answer of the others.
+        self._seekers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="seek")
 
     def close(self) -> None:
         """Stop answering; requests still waiting are answered with an error when they are dropped."""
         self._freshness.let_go()
-        self._workers.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._workers, self._seekers):
+            pool.shutdown(wait=False, cancel_futures=True)
 
     # -- names -----------------------------------------------------------------------------------
 
@@ -569,6 +574,16 @@ class Adapter(fuse.Operations):
             self._fs.allocate(tx, inode, mode, offset, length)
             clear_privileges(tx, self._fs, request, inode, kill=kills_by_allocating(request, inode))
 
-    def lseek(self, request: Request, ino: int, fh: int, offset: int, whence: int) -> int:
+    def lseek(self, request: Request, ino: int, fh: int, offset: int, whence: int) -> int | Later:
+        with self._state.transaction() as tx:
+            inode = self._fs.handle(fh)
+            if not inode.writers:
+                return self._fs.content.seek(tx, inode, offset, whence)
+        # What a program has written to a hole through a mapping may be in the kernel's pages only.
+        self._seekers.submit(self._answer_later, request, lambda: self._seek_written(ino, fh, offset, whence))
+        return LATER
+
+    def _seek_written(self, ino: int, fh: int, offset: int, whence: int) -> int:
+        self._write_out(ino, offset)
         with self._state.transaction() as tx:
             return self._fs.content.seek(tx, self._fs.handle(fh), offset, whence)

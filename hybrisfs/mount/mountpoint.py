@@ -123,7 +123,7 @@ class MountPoint:
     ) -> None:
         self.directory = directory
         self._fs = fs = served.fs
-        self._adapter = VersionsAdapter(served)
+        self._adapter = VersionsAdapter(served, self._write_out)
         options = [f"fsname={SOURCE}{name}", f"subtype={SUBTYPE}", "default_permissions"]
         if allow_other:
             options.append("allow_other")
@@ -149,6 +149,10 @@ class MountPoint:
     def upcoming(self, changes: Iterable[Change]) -> contextlib.AbstractContextManager[None]:
         """See `Notifier.upcoming`."""
         return self._notifier.upcoming(changes)
+
+    def _write_out(self, ino: int, offset: int) -> None:
+        with contextlib.suppress(fuse.FuseError):  # nothing is mounted any more
+            self._session.notify_inval_inode(ino, offset)
 
     def _serve(self) -> None:
         try:

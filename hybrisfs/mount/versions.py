@@ -32,8 +32,8 @@ _SECTOR: Final = 512
 class VersionsAdapter(Adapter):
     """The handlers of a mounted volume that has a past."""
 
-    def __init__(self, served: Served) -> None:
-        super().__init__(served)
+    def __init__(self, served: Served, write_out: Callable[[int, int], None]) -> None:
+        super().__init__(served, write_out)
         self.versions = served.versions
 
     # -- reading ---------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ class VersionsAdapter(Adapter):
         else:
             super().release(request, ino, fh, flags)
 
-    def lseek(self, request: Request, ino: int, fh: int, offset: int, whence: int) -> int:
+    def lseek(self, request: Request, ino: int, fh: int, offset: int, whence: int) -> int | Later:
         if not _is_version(ino):
             return super().lseek(request, ino, fh, offset, whence)
         size = self.versions.reader(fh).size
