@@ -15,7 +15,7 @@ import stat
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -64,7 +64,7 @@ from hybrisfs.tree.residency import Residency
 from hybrisfs.versions.browser import VersionBrowser
 from sync.codec import Buffer
 
-__all__ = ["Adapter", "Served"]
+__all__ = ["Adapter", "Pages", "Served"]
 
 log = logging.getLogger(__name__)
 
@@ -89,15 +89,21 @@ class Served(Struct, frozen=True):
     versions: VersionBrowser
 
 
+class Pages(Protocol):
+    """The kernel's pages of files."""
+
+    def write_out(self, ino: int, offset: int) -> None:
+        """Have the kernel write out and drop those of a file from an offset on."""
+
+
 class Adapter(fuse.Operations):
     """The handlers of one mounted volume.
 
     There is none for flush: everything written is staged already, and the kernel asks only once.
     """
 
-    def __init__(self, served: Served, write_out: Callable[[int, int], None]) -> None:
-        """*write_out*: has the kernel write out and drop its pages of a file from an offset on."""
-        self._write_out = write_out
+    def __init__(self, served: Served, pages: Pages) -> None:
+        self._pages = pages
         self._fs = fs = served.fs
         self._state = fs.state
         self._committer = served.committer
@@ -584,6 +590,6 @@ class Adapter(fuse.Operations):
         return LATER
 
     def _seek_written(self, ino: int, fh: int, offset: int, whence: int) -> int:
-        self._write_out(ino, offset)
+        self._pages.write_out(ino, offset)
         with self._state.transaction() as tx:
             return self._fs.content.seek(tx, self._fs.handle(fh), offset, whence)

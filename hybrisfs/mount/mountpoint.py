@@ -123,7 +123,7 @@ class MountPoint:
     ) -> None:
         self.directory = directory
         self._fs = fs = served.fs
-        self._adapter = VersionsAdapter(served, self._write_out)
+        self._adapter = VersionsAdapter(served, self)
         options = [f"fsname={SOURCE}{name}", f"subtype={SUBTYPE}", "default_permissions"]
         if allow_other:
             options.append("allow_other")
@@ -150,7 +150,8 @@ class MountPoint:
         """See `Notifier.upcoming`."""
         return self._notifier.upcoming(changes)
 
-    def _write_out(self, ino: int, offset: int) -> None:
+    def write_out(self, ino: int, offset: int) -> None:
+        """See `Pages`."""
         with contextlib.suppress(fuse.FuseError):  # nothing is mounted any more
             self._session.notify_inval_inode(ino, offset)
 

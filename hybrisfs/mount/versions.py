@@ -15,7 +15,7 @@ from typing import Final
 from hybrisfs import fuse
 from hybrisfs.errors import failure
 from hybrisfs.fuse import LATER, Attributes, Entry, Later, Listing, ListingPlus, Opened, Request
-from hybrisfs.mount.adapter import Adapter, Served
+from hybrisfs.mount.adapter import Adapter, Pages, Served
 from hybrisfs.mount.answers import sized
 from hybrisfs.mount.echo import HIDDEN_INO
 from hybrisfs.state.schema import ROOT_INO
@@ -32,8 +32,8 @@ _SECTOR: Final = 512
 class VersionsAdapter(Adapter):
     """The handlers of a mounted volume that has a past."""
 
-    def __init__(self, served: Served, write_out: Callable[[int, int], None]) -> None:
-        super().__init__(served, write_out)
+    def __init__(self, served: Served, pages: Pages) -> None:
+        super().__init__(served, pages)
         self.versions = served.versions
 
     # -- reading ---------------------------------------------------------------------------------

@@ -341,8 +341,8 @@ this device has promised not to use again may be gone before it hears so."""
 
 
 _REWRITTEN: Final = (
-    f"EXISTS (SELECT 1 FROM register WHERE key = {REWRITTEN.sql_key('pack.id')}) "
-    f"AND NOT ({_IS_READ}) AND NOT ({_IS_LOST})"
+    f"(EXISTS (SELECT 1 FROM register WHERE key = {REWRITTEN.sql_key('pack.id')}) "
+    f"AND NOT ({_IS_READ}) AND NOT ({_IS_LOST}))"
 )
 """Of a row of `pack`: others have taken its place. Where the clouds had lost it for a while, they hold only
 what devices still had of it: the rest is read from it again."""
