@@ -407,8 +407,8 @@ def events(name: str | None, since: str | None, limit: int, follow: bool, as_jso
         found = client.call(EventsRequest(name, limit=limit))
         past = [one for one in found.events if one.time >= earliest]
         _show(past, as_json)
-        if not past and not follow and not as_json:
-            click.echo("No events.")
+        if not past and not as_json:
+            click.echo("No events yet. Ctrl-C ends this." if follow else "No events.")
         while follow:
             found = client.call(EventsRequest(name, after=found.after, wait=_WAIT))
             _show(found.events, as_json)

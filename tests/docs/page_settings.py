@@ -205,6 +205,7 @@ _TROUBLESHOOTING: Final = Setting(
     elsewhere={
         "hybrisfs volume rebuild": "needs a damaged database: tests/volume/test_rebuild.py",
         "hybrisfs kv rebuild": "needs a damaged database: tests/kv/test_rebuild.py",
+        "hybrisfs volume leave": "would end the page: tests/system/test_leaving.py",
     },
 )
 
