@@ -185,7 +185,11 @@ _TROUBLESHOOTING: Final = Setting(
     first=_HOME + _THERE,
     before={
         "hybrisfs cloud adopt CLOUD": _LOST,
-        "hybrisfs cloud remove CLOUD": "hybrisfs cloud add file://$HOME/mnt/spare --make",
+        # Two clouds must not lack something at once: the one that was adopted is refilled first.
+        "hybrisfs cloud remove CLOUD": """
+            hybrisfs repair home
+            hybrisfs cloud add file://$HOME/mnt/spare --make
+            """,
         "hybrisfs umount NAME": "hybrisfs mount home ~/HybrisFS",
         "hybrisfs scrub NAME": "hybrisfs repair home",
         "hybrisfs umount DIR": "hybrisfs mount home ~/HybrisFS",

@@ -51,6 +51,8 @@ def look_again(device: First | Second) -> None:
 
 def renew(device: First, kit: str) -> tuple[bytes, bytes]:
     """Have a later version; the one before, and it."""
+    # Another device may be about to write its version.
+    waits(device, lambda: len({former(cloud, kit).read_bytes() for cloud in device.clouds}) == 1)
     before = latest(device, kit)
     device.volume.sharing.membership.admit(Member(os.urandom(32), "another"))
     device.sync()
