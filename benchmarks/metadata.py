@@ -188,7 +188,7 @@ def _page(figures: list[Figures], size: float, apart: Sequence[Apart]) -> Page:
         most, ms = points("hybris", _PAPER)["ZooKeeper"]
         page.sections.append(
             Section(
-                f"Reads by other processes, of which there are {MOST_PROCESSES} at most: per second (mean "
+                f"Reads by up to {MOST_PROCESSES} other processes: per second (mean "
                 "latency in ms), by clients",
                 ["", *map(str, APART_CLIENTS)],
                 [

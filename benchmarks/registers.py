@@ -360,8 +360,8 @@ _NOTES: Final = [
     "Values do not compress.",
     "The clouds are folders of this machine, and a client is a thread: with many clients this machine's "
     "processors are the limit, not the lines.",
-    "Drawn in black is what the paper's text states; of Fig. 2a, 2b and 2d it states how systems compare, "
-    "and no values: these are in its pictures, of which the ends of the axes are drawn.",
+    "Drawn in black is what the paper's text states; of Fig. 2a, 2b and 2d it compares systems "
+    "without values, so only the ends of the axes are drawn.",
 ]
 
 

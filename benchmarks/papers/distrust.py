@@ -80,7 +80,7 @@ class Costs:
 
 
 def message_of(level: int, key: bytes, value: bytes) -> bytes:
-    """What is sent of a value at the levels below Depot's: their number in `LEVELS`."""
+    """A value at the levels below Depot's; `level` is the number in `LEVELS`."""
     message = encode_writes([(key, value)])
     if level >= 1:
         message += digest(_CONTEXT, value)

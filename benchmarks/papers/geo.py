@@ -225,7 +225,7 @@ def _page(found: dict[str, dict[_Task, _Done]]) -> Page:
     page.notes.append(
         "Drawn in black: what the paper's text states of ZooKeeper, local (Fig. 7a, 7b), and what follows "
         "from it for servers far from each other (Fig. 9): a ninth or a sixth of that, and the latency with "
-        "which 1,600 clients, each of which waits for its answer, reach it. Its pictures have more points."
+        "which 1,600 clients, waiting for their answers, reach it. The pictures have more points."
     )
     page.figures = {
         "done": [

@@ -7,7 +7,7 @@ client signs an update of our log, which names the value by its hash. Servers ac
 value, and pass both on; each other client gets the update, accepts and keeps it, so that the answer to a get
 is the value alone.
 
-All run in one process, one after the other, each with a database on the disk; there is no network. So bytes
+All run in one process, by turns. Each has a database on the disk; there is no network. So bytes
 are those of the messages, as in the paper, and processor time is that of the work shown here.
 
 Writes `mixes.json`, `.md` and, with matplotlib, plots.
@@ -291,7 +291,7 @@ def _page(rows: Sequence[Row]) -> Page:
     page.notes = [
         f"{_CLIENTS} clients and {_SERVERS} servers, two clients at each server; each client has put "
         f"{_BEFORE['10 kB']} values ({_BEFORE['1 MB']} of 1 MB) before; then {_COUNTS['10 kB']} operations "
-        f"({_COUNTS['1 MB']} of 1 MB), one after the other, so that a client has heard of all others before "
+        f"({_COUNTS['1 MB']} of 1 MB), one after the other: a client hears of all others before "
         "it writes. Keys have 32 bytes, values are random, of 10,240 bytes and 1 MiB, as the paper's.",
         "**There is no network, and no server of the product**: servers here are made of the log and a "
         "database, as the paper's are; in the product they are clouds, which run no code and pass on "
