@@ -583,9 +583,15 @@ class Adapter(fuse.Operations):
     def lseek(self, request: Request, ino: int, fh: int, offset: int, whence: int) -> int | Later:
         with self._state.transaction() as tx:
             inode = self._fs.handle(fh)
-            if not inode.writers:
-                return self._fs.content.seek(tx, inode, offset, whence)
-        # What a program has written to a hole through a mapping may be in the kernel's pages only.
+            try:
+                found = self._fs.content.seek(tx, inode, offset, whence)
+            except OSError:
+                if not inode.writers or offset >= inode.size:
+                    raise
+            else:
+                # Data stay data; what looks like a hole may have been written through a mapping since.
+                if not inode.writers or found == (offset if whence == os.SEEK_DATA else inode.size):
+                    return found
         self._seekers.submit(self._answer_later, request, lambda: self._seek_written(ino, fh, offset, whence))
         return LATER
 
