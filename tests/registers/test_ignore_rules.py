@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hybrisfs.kinds import IGNORE_RULE
@@ -141,6 +142,7 @@ PATHS = st.lists(
 )
 
 
+@example(pieces=["a", "**", "/", "a"], paths=[["a", "*", "a"]])
 @given(pieces=PIECES, paths=st.lists(PATHS, min_size=1, max_size=6))
 def test_git_thinks_so_too(
     tmp_path_factory: pytest.TempPathFactory, pieces: list[str], paths: list[list[str]]
@@ -152,7 +154,7 @@ def test_git_thinks_so_too(
     folder = tmp_path_factory.getbasetemp() / "git"
     if not folder.exists():
         subprocess.run([tool("git"), "init", "-q", folder], check=True)
-    (folder / ".git" / "info" / "exclude").write_text(f"{pattern}\n")
+    (folder / ".git" / "info" / "exclude").write_text(f"{_as_documented(pattern)}\n")
     asked = sorted({"/".join(path) for path in paths})
     for path in asked:
         expected = _git_ignores(folder, path)
@@ -160,6 +162,18 @@ def test_git_thinks_so_too(
         rules = Rules([pattern])
         above = any(rules.verdict(names[:length], is_directory=True) for length in range(1, len(names)))
         assert (above or bool(rules.verdict(names, is_directory=False))) is expected, (pattern, path)
+
+
+def _as_documented(pattern: str) -> str:
+    """The pattern with one star for each run of stars beside something else: gitignore(5) says they are the same.
+
+    git before 2.40 compares pointers into two buffers there, and often lets such a run match slashes.
+    """
+
+    def one_star(name: str) -> str:
+        return re.sub(r"(\\.)|\*+", lambda match: match[1] or "*", name)
+
+    return "/".join(name if set(name) == {"*"} else one_star(name) for name in pattern.split("/"))
 
 
 def _git_ignores(folder: Path, path: str) -> bool:
