@@ -165,7 +165,7 @@ def test_git_thinks_so_too(
 
 
 def _as_documented(pattern: str) -> str:
-    """The pattern with one star for each run of stars beside something else: gitignore(5) says they are the same.
+    """The pattern with one star for each run of stars beside something else: gitignore(5) takes them as one.
 
     git before 2.40 compares pointers into two buffers there, and often lets such a run match slashes.
     """
