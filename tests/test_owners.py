@@ -29,7 +29,6 @@ IN_SQL = re.compile(rf"x'(?:{'|'.join(f'{letter:02x}' for letter in LETTERS)})'"
 # What is not a letter of a register there.
 OTHER_LETTERS = {
     "hybrisfs.daemon.supervisor": "a word that it says",
-    "hybrisfs.fuse.session": "a word of a protocol",
     "hybrisfs.merge.losses": "a folder of git",
     "hybrisfs.merge.samples": "how files of some formats begin",
     "hybrisfs.kv.service_metadata": "keys of a service",

@@ -14,8 +14,6 @@ from typing import Final
 from hybrisfs.daemon.only_one import answers, holder, is_stopped
 from hybrisfs.daemon.wanted_mounts import WantedMount, is_locked
 from hybrisfs.doctor.check import Finding, bad, ok, side_by_side, warn
-from hybrisfs.fuse import FuseError
-from hybrisfs.fuse.library import libfuse
 from hybrisfs.fuse.mounting import is_stale
 from hybrisfs.home import Home
 
@@ -126,7 +124,6 @@ def examine_fuse(mountpoints: Sequence[Path], user: Path, *, for_others: bool) -
     whether one of them is mounted with --allow-other."""
     yield kernel(os.uname().release)
     yield device(_DEVICE)
-    yield library()
     yield helper(shutil.which("fusermount3"), root=os.geteuid() == 0)
     yield settings(_SETTINGS, needed=for_others and os.geteuid() != 0)
     yield confinement(mountpoints, user, enabled=_confined(), root=os.geteuid() == 0)
@@ -156,14 +153,6 @@ def device(path: Path) -> Finding:
             f"As root, run chmod 666 {path}, as udev does.",
         )
     return ok("fuse", f"{path} can be used")
-
-
-def library() -> Finding:
-    try:
-        version = libfuse().version
-    except FuseError as error:
-        return bad("libfuse", str(error), "Install the package fuse3.")
-    return ok("libfuse", f"libfuse {'.'.join(map(str, version))}")
 
 
 def helper(path: str | None, *, root: bool) -> Finding:

@@ -1,10 +1,9 @@
-"""libfuse 3's low-level interface through ctypes: no compiler, no headers, one loop thread, late answers.
+"""FUSE as the kernel speaks it (linux/fuse.h): no compiler, no library, one loop thread, late answers.
 
 A filesystem derives from `Operations`; `MountedSession` mounts and serves it. Knows nothing of HybrisFS.
 """
 
 from hybrisfs.fuse.errors import FuseError
-from hybrisfs.fuse.library import KILL_FLAGS_SINCE, libfuse
 from hybrisfs.fuse.mounting import abort, clear_stale
 from hybrisfs.fuse.operations import Operations
 from hybrisfs.fuse.records import (
@@ -22,7 +21,6 @@ from hybrisfs.fuse.session import DEFAULT_CAPABILITIES, MountedSession
 __all__ = [
     "DEFAULT_CAPABILITIES",
     "LATER",
-    "KILL_FLAGS_SINCE",
     "Attributes",
     "Buffer",
     "Entry",
@@ -37,5 +35,4 @@ __all__ = [
     "StatVfs",
     "abort",
     "clear_stale",
-    "libfuse",
 ]

@@ -6,7 +6,7 @@ __all__ = ["FuseError"]
 
 
 class FuseError(OSError):
-    """libfuse, /dev/fuse or the mount point refused; the message says what to do. `errno` may be None."""
+    """The kernel, /dev/fuse or the mount point refused; the message says what to do. `errno` may be None."""
 
     def __str__(self) -> str:
         return str(self.args[-1]) if self.args else ""

@@ -1,4 +1,4 @@
-"""The loop that serves a mount: reads one request of the kernel after the other, and hands each to libfuse.
+"""The loop that serves a mount: reads one request of the kernel after the other, and has each handled.
 
 A program that works through many files asks for the next thing some microseconds after it got an answer. To
 wake a sleeping CPU takes longer than most answers. So the loop keeps to the CPU of its caller
@@ -9,29 +9,29 @@ later from another thread, which needs the interpreter, or where there is one CP
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import io
+import logging
 import os
 import select
 import time
 from collections.abc import Callable
-from struct import Struct
-from typing import Final
+from typing import Any, Final
 
-from hybrisfs.fuse.library import DataBuffer, Library
-from hybrisfs.fuse.request import Channel
+from hybrisfs.fuse.operations import Operations
+from hybrisfs.fuse.request import LATER, Channel, Request
+from hybrisfs.fuse.requests import FORGETS, HEADER, INTERRUPT, calls_of, forgets_in, interrupted_by
 
-__all__ = ["Patience", "serve"]
+__all__ = ["Handlers", "Patience", "serve"]
 
-_HEADER: Final = 4096
-"""Bytes beside the data of the largest write, as libfuse's own loop has them."""
+_log = logging.getLogger(__name__)
+
+_BESIDE_DATA: Final = 4096
+"""Bytes beside those of the largest write; the kernel wants room for 80."""
 _MOST_LOOKS: Final = 100
 """Each takes about 2 us; a program's next request comes within some 20 to 150 us."""
 _LONGEST: Final = 0.001  # seconds that all these looks may take
 _REST: Final = 1.0  # seconds, after some that took longer
-_CALLER: Final = Struct("=32xI")
-"""The caller's thread in `fuse_in_header` (linux/fuse.h)."""
 
 
 class Patience:
@@ -87,19 +87,78 @@ class Patience:
             self._began = 0.0
 
 
-def serve(library: Library, session: int, channel: Channel, largest: int) -> None:
+class Handlers:
+    """Has each request handled, and answered, whatever happens in the handler."""
+
+    def __init__(self, operations: Operations, channel: Channel) -> None:
+        self._operations = operations
+        self._channel = channel
+        self._calls = calls_of(operations)
+
+    def handle(self, message: memoryview, size: int) -> None:
+        """Handle the request in the first *size* bytes of a message."""
+        _, opcode, unique, node, uid, gid, pid = HEADER.unpack_from(message)
+        channel = self._channel
+        channel.asked(pid)
+        found = self._calls.get(opcode)
+        if found is None:
+            self._handle_other(opcode, unique, node, message)
+            return
+        name, call, encode = found
+        cpu = channel.callers_cpu
+        request = Request(channel, unique, uid, gid, pid, encode)
+        channel.answers_later = False
+        try:
+            answer = call(request, node, message, size)
+            if answer is LATER:
+                channel.answers_later = True
+                request.await_answer()
+            else:
+                cpu.begin_to_send()
+                request.answer_in_loop(answer)
+        except OSError as error:
+            cpu.begin_to_send()
+            _refuse(request, error.errno or errno.EIO, name)
+        except BaseException:  # noqa: BLE001 - the mount goes on, whatever is wrong with one handler
+            _log.exception("an exception in the handler of %s", name)
+            _refuse(request, errno.EIO, name)
+        finally:
+            cpu.end_sending()
+
+    def _handle_other(self, opcode: int, unique: int, node: int, message: memoryview) -> None:
+        if opcode in FORGETS:  # is not answered
+            run_guarded(self._operations.forget, forgets_in(opcode, node, message))
+        elif opcode == INTERRUPT:  # likewise
+            run_guarded(self._channel.interrupts.came, interrupted_by(message))
+        else:
+            self._channel.fail(unique, errno.ENOSYS)
+
+
+def _refuse(request: Request, error: int, name: str) -> None:
+    try:
+        request.refuse_in_loop(error)
+    except RuntimeError:
+        _log.exception("the handler of %s failed after it had answered", name)
+
+
+def run_guarded(function: Callable[..., None], *arguments: Any) -> None:
+    """Call what answers nothing: an exception is logged."""
+    try:
+        function(*arguments)
+    except BaseException:  # noqa: BLE001 - the mount goes on
+        _log.exception("an exception in %s", function.__qualname__)
+
+
+def serve(device: int, handlers: Handlers, channel: Channel, largest: int) -> None:
     """Serve until the mount is gone. *largest* is that of writes, in bytes.
 
     Raises OSError when the connection breaks.
     """
-    device = library.waiting.fuse_session_fd(session)
     os.set_blocking(device, False)
-    memory = bytearray(largest + _HEADER)
+    memory = bytearray(largest + _BESIDE_DATA)
+    message = memoryview(memory).toreadonly()
     read = io.FileIO(device, closefd=False).readinto  # cheaper than os.readv, above all when there is nothing
-    pinned = (ctypes.c_char * len(memory)).from_buffer(memory)
-    request = DataBuffer(mem=ctypes.addressof(pinned), fd=-1, mem_size=len(memory))
-    handed = ctypes.pointer(request)
-    process = library.brief.fuse_session_process_buf
+    handle = handlers.handle
     requests = select.poll()
     requests.register(device, select.POLLIN)
     patience = Patience(_MOST_LOOKS if len(os.sched_getaffinity(0)) > 1 else 0, time.perf_counter)
@@ -121,7 +180,5 @@ def serve(library: Library, session: int, channel: Channel, largest: int) -> Non
             patience.slept(in_vain=looks)
             cpu.slept()
             continue
-        request.size = size
         patience.found()
-        channel.asked(*_CALLER.unpack_from(memory))
-        process(session, handed)
+        handle(message, size)

@@ -1,7 +1,6 @@
 """Mounting and unmounting: mount(2) for root, fusermount3 for everybody else.
 
-This is done here and not by libfuse, because libfuse only prints what went wrong. libfuse gets the open
-/dev/fuse.
+For root this needs no program, and for others the error is known by what fusermount3 prints.
 """
 
 from __future__ import annotations

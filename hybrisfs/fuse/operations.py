@@ -55,9 +55,9 @@ class Operations:
     def setattr(
         self, request: Request, ino: int, attributes: Attributes, to_set: int, fh: int | None
     ) -> tuple[Attributes, float] | Later:
-        """Change mode, uid, gid, size, atime_ns, mtime_ns, ctime_ns where `to_set` has the FUSE_SET_ATTR_*
-        bit (the rest of `attributes` is void); answer like getattr. FUSE_SET_ATTR_KILL_SUID, which only
-        FUSE_CAP_HANDLE_KILLPRIV_V2 brings, means the same as `kill` in write.
+        """Change mode, uid, gid, size, atime_ns, mtime_ns, ctime_ns where `to_set` has the FATTR_*
+        bit (the rest of `attributes` is void); answer like getattr. FATTR_KILL_SUIDGID, which only
+        FUSE_HANDLE_KILLPRIV_V2 brings, means the same as `kill` in write.
         """
         _missing()
 
@@ -66,8 +66,8 @@ class Operations:
         _missing()
 
     def mknod(self, request: Request, parent: int, name: bytes, mode: int, rdev: int) -> Entry | Later:
-        """Create a file, FIFO, socket or device. With FUSE_CAP_DONT_MASK the umask is still to be applied to
-        the mode, here and in mkdir and create: see `Request.maker`.
+        """Create a file, FIFO, socket or device. With FUSE_DONT_MASK the umask is still to be applied to
+        the mode, here and in mkdir and create: see `Request.umask`.
         """
         _missing()
 
@@ -99,7 +99,7 @@ class Operations:
 
     def open(self, request: Request, ino: int, flags: int) -> Opened | Later:
         """Open a file; `flags` are those of open(2) without O_CREAT, O_EXCL and O_NOCTTY, and without O_TRUNC
-        unless FUSE_CAP_ATOMIC_O_TRUNC was asked for: the kernel truncates with `setattr` then.
+        unless FUSE_ATOMIC_O_TRUNC was asked for: the kernel truncates with `setattr` then.
         """
         _missing()
 
@@ -112,9 +112,9 @@ class Operations:
     def write(
         self, request: Request, ino: int, fh: int, offset: int, data: memoryview, kill: bool
     ) -> int | Later:
-        """Write, answer how many bytes. `data` is libfuse's own buffer: copy what must outlive the handler (a
-        slice is not a copy). A use after the handler has returned raises ValueError.
-        FUSE_CAP_HANDLE_KILLPRIV_V2 brings `kill`: clear the set-user-id bit, and the set-group-id bit where
+        """Write, answer how many bytes. `data` is the loop's own buffer: copy what must outlive the
+        handler (a slice is not a copy). A use after the handler has returned raises ValueError.
+        FUSE_HANDLE_KILLPRIV_V2 brings `kill`: clear the set-user-id bit, and the set-group-id bit where
         the group may execute the file.
         """
         _missing()
@@ -192,7 +192,7 @@ class Operations:
 
     def tmpfile(self, request: Request, parent: int, mode: int, flags: int) -> tuple[Entry, Opened] | Later:
         """Create a file without a name (O_TMPFILE) and open it, like `create`; `link` may give it a name. Not
-        asked before libfuse 3.17, which answers programs EOPNOTSUPP.
+        asked before Linux 6.1, which answers programs EOPNOTSUPP.
         """
         _missing()
 

@@ -1,9 +1,8 @@
-"""What travels between the kernel and a filesystem: answers, numbers, listings, and bytes.
+"""What the kernel is answered: attributes, entries, numbers, listings.
 
-Every answer is packed straight into the record that the kernel reads (linux/fuse.h), and handed to libfuse as
-the bytes of the reply. That layout is the kernel's own ABI: equal on every architecture and with every
-libfuse, which cannot be said of `struct stat`, `struct fuse_file_info` and `struct fuse_entry_param`. Packed
-answers are immutable `bytes`, so replies may be built and sent by any number of threads at once.
+Every answer is packed straight into the record that the kernel reads (linux/fuse.h). That layout is the
+kernel's own ABI, equal on every architecture. Packed answers are immutable `bytes`, so they may be built and
+sent by any number of threads at once. What the kernel asks is in requests.py.
 
     fuse_attr       ino size blocks atime mtime ctime (u64), atimensec mtimensec ctimensec mode nlink uid gid
                     rdev blksize flags (u32)                                                       88 bytes
@@ -15,18 +14,10 @@ answers are immutable `bytes`, so replies may be built and sent by any number of
     bytes fuse_write_out, fuse_getxattr_out   size padding (u32)                                          8
     bytes fuse_lseek_out  offset (u64)                                                                    8
     bytes
-
-One request is read here, for libfuse does not hand over its flags. The bytes to be written follow it:
-
-    fuse_write_in   fh offset (u64), size write_flags (u32), lock_owner (u64), flags padding (u32)   40 bytes
 """
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Iterator
-from contextlib import contextmanager
-from ctypes import POINTER, Structure, c_char_p, c_int, c_ssize_t, c_void_p, py_object, string_at
 from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple, TypeAlias
@@ -40,15 +31,12 @@ __all__ = [
     "Opened",
     "StatVfs",
     "attributes_answer",
-    "borrowed_view",
     "create_answer",
     "entry_answer",
-    "held",
     "offset_answer",
     "open_answer",
     "size_answer",
     "statvfs_answer",
-    "write_flags",
     "xattr_answer",
 ]
 
@@ -63,7 +51,6 @@ OPEN_OUT = Struct("=QII")
 STATFS_OUT = Struct("=QQQQQIIII24x")
 SIZE_OUT = Struct("=II")
 LSEEK_OUT = Struct("=Q")
-WRITE_IN = Struct("=QQII16x")
 
 
 class Attributes(NamedTuple):
@@ -216,20 +203,35 @@ def offset_answer(offset: int) -> bytes:
     return LSEEK_OUT.pack(offset)
 
 
-# -- numbers of the FUSE low-level interface, under the names that libfuse and Linux give them ----------
+# -- numbers under the names that Linux gives them (linux/fuse.h, linux/fs.h, linux/xattr.h) -----------
 
 
-# Bits of `to_set` in setattr (fuse_lowlevel.h). ATIME_NOW and MTIME_NOW come with ATIME and MTIME
-# and mean that the time given is void and the current time is to be taken.
-FUSE_SET_ATTR_MODE = 1 << 0
-FUSE_SET_ATTR_UID = 1 << 1
-FUSE_SET_ATTR_GID = 1 << 2
-FUSE_SET_ATTR_SIZE = 1 << 3
-FUSE_SET_ATTR_ATIME = 1 << 4
-FUSE_SET_ATTR_MTIME = 1 << 5
-FUSE_SET_ATTR_ATIME_NOW = 1 << 7
-FUSE_SET_ATTR_MTIME_NOW = 1 << 8
-FUSE_SET_ATTR_KILL_SUID = 1 << 11  # Linux' FATTR_KILL_SUIDGID: the set-group-id bit, too
+# Bits of `to_set` in setattr. ATIME_NOW and MTIME_NOW come with ATIME and MTIME and mean that the time given
+# is void and the current time is to be taken.
+FATTR_MODE = 1 << 0
+FATTR_UID = 1 << 1
+FATTR_GID = 1 << 2
+FATTR_SIZE = 1 << 3
+FATTR_ATIME = 1 << 4
+FATTR_MTIME = 1 << 5
+FATTR_FH = 1 << 6  # not for handlers: it says whether there is a handle
+FATTR_ATIME_NOW = 1 << 7
+FATTR_MTIME_NOW = 1 << 8
+FATTR_CTIME = 1 << 10
+FATTR_KILL_SUIDGID = 1 << 11
+FATTR_ALL = (
+    FATTR_MODE
+    | FATTR_UID
+    | FATTR_GID
+    | FATTR_SIZE
+    | FATTR_ATIME
+    | FATTR_MTIME
+    | FATTR_ATIME_NOW
+    | FATTR_MTIME_NOW
+    | FATTR_CTIME
+    | FATTR_KILL_SUIDGID
+)
+"""What handlers see."""
 
 # Flags of renameat2(2) and setxattr(2).
 RENAME_NOREPLACE = 1 << 0
@@ -242,92 +244,36 @@ XATTR_REPLACE = 2
 FALLOC_FL_PUNCH_HOLE = 0x02
 FALLOC_FL_ZERO_RANGE = 0x10
 
-# Capabilities (fuse_common.h): what kernel and filesystem agree upon when the mount starts.
-FUSE_CAP_ASYNC_READ = 1 << 0
-FUSE_CAP_DONT_MASK = 1 << 6
-FUSE_CAP_READDIRPLUS = 1 << 13
-FUSE_CAP_READDIRPLUS_AUTO = 1 << 14
-FUSE_CAP_PARALLEL_DIROPS = 1 << 18
-FUSE_CAP_POSIX_ACL = 1 << 19
+# Capabilities: what kernel and filesystem agree upon when the mount starts.
+FUSE_ASYNC_READ = 1 << 0
+FUSE_BIG_WRITES = 1 << 5
+FUSE_DONT_MASK = 1 << 6
+FUSE_DO_READDIRPLUS = 1 << 13
+FUSE_READDIRPLUS_AUTO = 1 << 14
+FUSE_PARALLEL_DIROPS = 1 << 18
+FUSE_POSIX_ACL = 1 << 20
+FUSE_MAX_PAGES = 1 << 22
+FUSE_CACHE_SYMLINKS = 1 << 23
+FUSE_EXPLICIT_INVAL_DATA = 1 << 25
 # Without this, Linux asks for the attribute security.capability before each write. With it, the filesystem
-# has to clear that and the set-user-id and set-group-id bits itself, on write, truncate and chown; for
-# that it needs libfuse 3.14, see `KILL_FLAGS_SINCE`.
-FUSE_CAP_HANDLE_KILLPRIV_V2 = 1 << 21
-FUSE_CAP_CACHE_SYMLINKS = 1 << 23
-FUSE_CAP_EXPLICIT_INVAL_DATA = 1 << 25
+# has to clear that and the set-user-id and set-group-id bits itself, on write, truncate and chown.
+FUSE_HANDLE_KILLPRIV_V2 = 1 << 28
 
 FUSE_ROOT_ID = 1
 
-# Flags of the kernel's struct fuse_open_out (linux/fuse.h).
+# Flags of fuse_open_out.
 FOPEN_DIRECT_IO = 1 << 0
 FOPEN_KEEP_CACHE = 1 << 1
 FOPEN_NONSEEKABLE = 1 << 2
 FOPEN_CACHE_DIR = 1 << 3
 FOPEN_PARALLEL_DIRECT_WRITES = 1 << 6
 
-# Flags of a write (linux/fuse.h).
+# Flags of a write.
 FUSE_WRITE_KILL_SUIDGID = 1 << 2
 
-
-# -- bytes shared with C without copying them -----------------------------------------------------------
-
-
-_PYBUF_SIMPLE = 0
-_PYBUF_READ = 0x100
-
-
-class _PyBuffer(Structure):
-    """Py_buffer of CPython's stable ABI (3.11)."""
-
-    _fields_ = (
-        ("buf", c_void_p),
-        ("obj", c_void_p),
-        ("len", c_ssize_t),
-        ("itemsize", c_ssize_t),
-        ("readonly", c_int),
-        ("ndim", c_int),
-        ("format", c_char_p),
-        ("shape", c_void_p),
-        ("strides", c_void_p),
-        ("suboffsets", c_void_p),
-        ("internal", c_void_p),
-    )
-
-
-_get_buffer = ctypes.pythonapi.PyObject_GetBuffer
-_get_buffer.argtypes = (py_object, POINTER(_PyBuffer), c_int)
-_get_buffer.restype = c_int
-_release_buffer = ctypes.pythonapi.PyBuffer_Release
-_release_buffer.argtypes = (POINTER(_PyBuffer),)
-_release_buffer.restype = None
-_view_memory = ctypes.pythonapi.PyMemoryView_FromMemory
-_view_memory.argtypes = (c_void_p, c_ssize_t, c_int)
-_view_memory.restype = py_object
-
-
-@contextmanager
-def held(data: Buffer) -> Iterator[tuple[int | None, int]]:
-    """Address and size of a contiguous buffer, which stays put until the end of the block."""
-    record = _PyBuffer()
-    _get_buffer(data, record, _PYBUF_SIMPLE)
-    try:
-        yield record.buf, record.len
-    finally:
-        _release_buffer(record)
-
-
-def borrowed_view(address: int, size: int) -> memoryview:
-    """A read-only view of foreign memory; its owner must call `release` before that memory goes away."""
-    view: memoryview = _view_memory(address, size, _PYBUF_READ)
-    return view
-
-
-def write_flags(address: int, fh: int, offset: int, size: int) -> int:
-    """The flags of a write whose bytes are at *address*: libfuse leaves them in struct fuse_write_in before
-    these. Were another struct there, set-id bits would be cleared: that is right for all but root.
-    """
-    there, at, length, flags = WRITE_IN.unpack(string_at(address - WRITE_IN.size, WRITE_IN.size))
-    return int(flags) if (there, at, length) == (fh, offset, size) else FUSE_WRITE_KILL_SUIDGID
+# What notices to the kernel are about.
+FUSE_NOTIFY_INVAL_INODE = 2
+FUSE_NOTIFY_INVAL_ENTRY = 3
 
 
 # -- directory listings in the form that the kernel reads -----------------------------------------------

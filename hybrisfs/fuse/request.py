@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import enum
 import errno
 import logging
+import os
 import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from struct import Struct
 from threading import Condition
 from typing import Any, Final, Protocol
 from weakref import WeakValueDictionary
 
 from hybrisfs.fuse.callers_cpu import CallersCpu
-from hybrisfs.fuse.library import InterruptFunction, Library
-from hybrisfs.fuse.records import Buffer, held
+from hybrisfs.fuse.records import Buffer
 
-__all__ = ["LATER", "Channel", "Encoder", "Later", "Request"]
+__all__ = ["ANSWER", "LATER", "Channel", "Encoder", "Interrupts", "Later", "Request"]
 
 _log = logging.getLogger(__name__)
 
-# Up to this size a reply costs less than giving the interpreter's lock away and getting it back.
+ANSWER: Final = Struct("=IiQ")
+"""The header of what goes to the kernel, see `Channel`."""
+
+# Up to this size an answer costs less than giving the interpreter's lock away and getting it back.
 _BRIEF = 16 * 1024
+_write_briefly = ctypes.PyDLL(None).write
+_write_briefly.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t)
+_write_briefly.restype = ctypes.c_ssize_t
+
+_NOBODY_WAITS: Final = frozenset({errno.ENOENT, errno.ENODEV, errno.ECONNABORTED})
+"""The caller was let go, or the mount is gone."""
 
 _FEW = 8
 """Requests. Of two programs that work at the same time, both are among the last ones."""
@@ -44,8 +56,10 @@ LATER: Final = Later.LATER
 class Channel:
     """The way back to the kernel, shared by all requests of a session.
 
-    libfuse frees its requests with the session, so an answer that comes after the session has gone must not
-    reach it: `enter` refuses those, and `close` waits for the ones on their way.
+    An answer that comes after the session has gone must not reach the descriptor, which may be another file's
+    by then: `enter` refuses those, and `close` waits for the ones on their way.
+
+        fuse_out_header   len (u32), error (i32: 0, or the negative errno), unique (u64)         16 bytes
     """
 
     __slots__ = (
@@ -54,23 +68,18 @@ class Channel:
         "_asking",
         "_caller",
         "_changed",
+        "_device",
         "_open",
         "answers_later",
         "callers_cpu",
-        "context",
-        "fail",
         "interrupts",
-        "send",
-        "send_briefly",
     )
 
-    def __init__(self, library: Library, callers_cpu: CallersCpu) -> None:
+    def __init__(self, device: int, callers_cpu: CallersCpu) -> None:
+        """*device*: the descriptor of /dev/fuse."""
+        self._device = device
         self.callers_cpu = callers_cpu
-        self.send_briefly: Callable[[int, bytes, int], int] = library.brief.fuse_reply_buf
-        self.send: Callable[[int, bytes | int | None, int], int] = library.waiting.fuse_reply_buf
-        self.fail: Callable[[int, int], int] = library.brief.fuse_reply_err
-        self.context = library.brief.fuse_req_ctx
-        self.interrupts = Interrupts(library)
+        self.interrupts = Interrupts()
         # Reentrant, for an abandoned request may be collected anywhere, which answers it.
         self._changed = Condition()
         self._open = True
@@ -79,6 +88,31 @@ class Channel:
         """Whether the loop has left the answer to the last request to another thread."""
         self._asking, self._caller = 0, -1
         self._asked_in_a_row = 0
+
+    def send(self, unique: int, data: Buffer = b"") -> None:
+        """Answer the request *unique* with what follows the header: contiguous bytes."""
+        size = len(data)
+        header = ANSWER.pack(ANSWER.size + size, 0, unique)
+        if size > _BRIEF or type(data) is not bytes:
+            self._write(unique, header, data)
+            return
+        answer = header + data
+        if _write_briefly(self._device, answer, len(answer)) < 0:
+            self._write(unique, answer)  # which says why
+
+    def fail(self, unique: int, error: int) -> None:
+        """Answer the request *unique* with an errno."""
+        self._write(unique, ANSWER.pack(ANSWER.size, -error, unique))
+
+    def _write(self, unique: int, *parts: Buffer) -> None:
+        try:
+            os.writev(self._device, parts)
+        except OSError as error:
+            if error.errno in _NOBODY_WAITS:
+                return
+            _log.error("the kernel does not take an answer: %s", error.strerror)
+            with contextlib.suppress(OSError):  # logged
+                os.write(self._device, ANSWER.pack(ANSWER.size, -errno.EIO, unique))
 
     def asked(self, thread: int) -> None:
         """A thread has made the request that is handled next; 0: nobody in particular, or one that is not
@@ -121,44 +155,44 @@ class Request:
     A request that is dropped unanswered is logged and answered EIO.
     """
 
-    __slots__ = ("__weakref__", "_abandoned", "_channel", "_encode", "_handle", "_unanswered")
+    __slots__ = (
+        "__weakref__",
+        "_abandoned",
+        "_channel",
+        "_encode",
+        "_unanswered",
+        "gid",
+        "pid",
+        "uid",
+        "umask",
+        "unique",
+    )
 
-    def __init__(self, channel: Channel, handle: int, encode: Encoder) -> None:
+    uid: int
+    """Effective user of the calling process."""
+    gid: int
+    """Effective group of the calling process."""
+    pid: int
+    """The calling thread; 0 when it is in a namespace that we do not see."""
+    umask: int
+    """File mode creation mask of the caller, in requests that create something."""
+
+    def __init__(self, channel: Channel, unique: int, uid: int, gid: int, pid: int, encode: Encoder) -> None:
+        """*unique*: the kernel's number of it."""
         self._channel = channel
-        self._handle = handle
+        self.unique = unique
+        self.uid = uid
+        self.gid = gid
+        self.pid = pid
         self._encode = encode
         self._unanswered = True
         self._abandoned = False
-
-    @property
-    def uid(self) -> int:
-        """Effective user of the calling process. Like `gid`, `pid` and `maker` only known until the
-        answer.
-        """
-        return int(self._context().uid)
-
-    @property
-    def gid(self) -> int:
-        """Effective group of the calling process."""
-        return int(self._context().gid)
-
-    @property
-    def pid(self) -> int:
-        """The calling thread; 0 when it is in a namespace that we do not see."""
-        return int(self._context().pid)
 
     @property
     def is_from_the_only_one(self) -> bool:
         """Whether no other thread has made a request lately, so that a handler that waits holds up nobody.
         Only for the handler."""
         return self._channel.is_for_one
-
-    @property
-    def maker(self) -> tuple[int, int, int]:
-        """Effective user, group and file mode creation mask of the caller, in requests that create
-        something: each of them alone would take as long."""
-        context = self._context()
-        return context.uid, context.gid, context.umask
 
     def reply(self, answer: Any = None) -> None:
         """Answer with what the handler would have returned. From any thread.
@@ -178,7 +212,7 @@ class Request:
 
         Only for a handler that is about to return LATER, before it passes the request on.
         """
-        self._channel.interrupts.watch(self._handle, self)
+        self._channel.interrupts.watch(self)
 
     @property
     def abandoned(self) -> bool:
@@ -187,22 +221,17 @@ class Request:
 
     def answer_in_loop(self, answer: Any) -> None:
         """`reply`, from the loop's own thread, during which the session cannot end."""
-        channel, encode = self._channel, self._encode
-        if encode is None:
-            channel.fail(self._take(), 0)
-            return
-        data = encode(answer)
+        encode = self._encode
+        data = b"" if encode is None else encode(answer)
         if type(data) is not bytes:
-            with held(data) as (address, size):
-                channel.send(self._take(), address, size)
-        elif len(data) <= _BRIEF:
-            channel.send_briefly(self._take(), data, len(data))
-        else:
-            channel.send(self._take(), data, len(data))
+            data = memoryview(data).cast("B")
+        self._take()
+        self._channel.send(self.unique, data)
 
     def refuse_in_loop(self, error: int) -> None:
         """`fail`, likewise."""
-        self._channel.fail(self._take(), error or errno.EIO)
+        self._take()
+        self._channel.fail(self.unique, error or errno.EIO)
 
     def abandon_in_loop(self) -> None:
         """Answer EINTR, likewise; what `reply` and `fail` say later comes to nothing."""
@@ -212,7 +241,8 @@ class Request:
     def _late(self, answer: Callable[[Any], None], value: Any) -> None:
         if not self._channel.enter():
             self._abandoned = True
-            self._handle = 0
+            with contextlib.suppress(RuntimeError):
+                self._take()
             return
         try:
             answer(value)
@@ -222,21 +252,13 @@ class Request:
         finally:
             self._channel.leave()
 
-    def _take(self) -> int:
-        """The handle, for the one thread that may answer."""
+    def _take(self) -> None:
+        """Let the one thread go on that may answer. Raises RuntimeError in others."""
         try:
             # Deleting an attribute is atomic: of several threads one succeeds.
             del self._unanswered
         except AttributeError:
             raise RuntimeError("this request has been answered before") from None
-        handle = self._handle
-        self._handle = 0
-        return handle
-
-    def _context(self) -> Any:
-        if not self._handle:
-            raise RuntimeError("who made this request is not known any more: it has been answered")
-        return self._channel.context(self._handle).contents
 
     def await_answer(self) -> None:
         """The handler has returned LATER: from now on it is noticed when the request is dropped."""
@@ -249,7 +271,7 @@ class _Awaited(Request):
     __slots__ = ()
 
     def __del__(self) -> None:
-        if self._handle:
+        if hasattr(self, "_unanswered"):
             _log.error("a request was dropped without an answer; it is answered EIO")
             self.fail(errno.EIO)
 
@@ -270,37 +292,31 @@ class Abandonable(Protocol):
     """What is used of `Request`."""
 
     @property
+    def unique(self) -> int: ...
+
+    @property
     def pid(self) -> int: ...
 
     def abandon_in_loop(self) -> None: ...
 
 
 class Interrupts:
-    """The requests of a session whose callers are let go when they are killed."""
+    """The requests of a session whose callers are let go when they are killed. For the loop's thread."""
 
-    def __init__(self, library: Library) -> None:
-        self._library = library
+    def __init__(self) -> None:
         self._requests: WeakValueDictionary[int, Abandonable] = WeakValueDictionary()
-        self._function = InterruptFunction(self._interrupted)
 
-    def watch(self, handle: int, request: Abandonable) -> None:
-        """Abandon an unanswered request as soon as its caller is killed."""
-        # libfuse may call the function at once, but does not survive an answer from within that call: so the
-        # request is made known afterwards, and then checked for an interrupt that came before.
-        self._library.brief.fuse_req_interrupt_func(handle, self._function, None)
-        self._requests[handle] = request
-        if self._library.brief.fuse_req_interrupted(handle):
-            self._interrupted(handle, None)
+    def watch(self, request: Abandonable) -> None:
+        """Abandon an unanswered request as soon as its caller is killed. The kernel says so after it has sent
+        the request: then the loop reads that."""
+        self._requests[request.unique] = request
 
-    def _interrupted(self, handle: int, _data: int | None) -> None:
-        try:
-            request = self._requests.get(handle)
-            if request is not None and _is_dying(request.pid):
+    def came(self, unique: int) -> None:
+        """The caller of this request has got a signal."""
+        request = self._requests.get(unique)
+        if request is not None and _is_dying(request.pid):
+            with contextlib.suppress(RuntimeError):  # it was answered in this moment
                 request.abandon_in_loop()
-        except RuntimeError:
-            return  # it was answered in this moment
-        except BaseException:  # noqa: BLE001 - libfuse cannot take an exception
-            _log.exception("an interrupted request could not be abandoned")
 
 
 def _is_dying(thread: int) -> bool:

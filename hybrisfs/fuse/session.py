@@ -2,45 +2,46 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
-from ctypes import c_char_p
+from collections.abc import Sequence
 from pathlib import Path
 from struct import Struct
-from typing import Any
+from typing import Final, NamedTuple
 
 import hybrisfs.fuse.mounting as mounting
 import hybrisfs.fuse.records as c
-from hybrisfs.fuse.callbacks import low_level_ops
 from hybrisfs.fuse.callers_cpu import CallersCpu, LinuxScheduler
 from hybrisfs.fuse.errors import FuseError
-from hybrisfs.fuse.library import Arguments, ConnectionInfo, DataBuffer, Library, libfuse
-from hybrisfs.fuse.loop import serve
+from hybrisfs.fuse.loop import Handlers, run_guarded, serve
 from hybrisfs.fuse.operations import Operations
-from hybrisfs.fuse.request import Channel
+from hybrisfs.fuse.request import ANSWER, Channel
+from hybrisfs.fuse.requests import HEADER, INIT
 
 __all__ = ["DEFAULT_CAPABILITIES", "MountedSession"]
 
-DEFAULT_CAPABILITIES = (
-    c.FUSE_CAP_ASYNC_READ
-    | c.FUSE_CAP_READDIRPLUS
-    | c.FUSE_CAP_READDIRPLUS_AUTO
-    | c.FUSE_CAP_PARALLEL_DIROPS
-    | c.FUSE_CAP_CACHE_SYMLINKS
-    | c.FUSE_CAP_EXPLICIT_INVAL_DATA
+DEFAULT_CAPABILITIES: Final = (
+    c.FUSE_ASYNC_READ
+    | c.FUSE_DO_READDIRPLUS
+    | c.FUSE_READDIRPLUS_AUTO
+    | c.FUSE_PARALLEL_DIROPS
+    | c.FUSE_CACHE_SYMLINKS
+    | c.FUSE_EXPLICIT_INVAL_DATA
 )
 """What is asked of the kernel unless told otherwise; what it cannot do is left out.
 
-Not FUSE_CAP_ATOMIC_O_TRUNC: with it a file is truncated before the kernel finds that it may not be, because
-it is a program that runs (ETXTBSY). Not FUSE_CAP_ASYNC_DIO: with it Linux does not drop the pages that
+Not FUSE_ATOMIC_O_TRUNC: with it a file is truncated before the kernel finds that it may not be, because
+it is a program that runs (ETXTBSY). Not FUSE_ASYNC_DIO: with it Linux does not drop the pages that
 a program has read while an asynchronous direct write was under way, and goes on showing them.
 """
 
-_NOTHING_TO_DO = frozenset({errno.ENOENT, errno.ENOTDIR})  # the kernel does not know it
+_NOTHING_TO_DO: Final = frozenset({errno.ENOENT, errno.ENOTDIR})  # the kernel does not know it
+_INVAL_INODE: Final = Struct("=Qqq")
+"""fuse_notify_inval_inode_out: ino (u64), off len (i64)."""
+_INVAL_ENTRY: Final = Struct("=QII")
+"""fuse_notify_inval_entry_out: parent (u64), namelen flags (u32); the name and a zero byte follow."""
 
 
 class MountedSession:
@@ -65,19 +66,14 @@ class MountedSession:
         """Prepare; nothing is mounted yet. `options` as in mount.fuse3(8), sizes in bytes.
 
         The kernel may lower `max_write` and `max_readahead`; `max_background` limits its read-ahead and
-        asynchronous requests under way. Raises FuseError when libfuse is missing or does not fit.
+        asynchronous requests under way.
         """
         self.mountpoint = mountpoint.resolve()  # as the kernel lists it
         self.options = tuple(options)
-        self._library = libfuse()
-        self._capabilities = capabilities
-        self._limits = (max_write, max_readahead, max_background)
-        self._channel = Channel(
-            self._library, CallersCpu(LinuxScheduler.of_this_process(), time.perf_counter)
-        )
-        # What C keeps pointers to must live as long as the session.
-        self._table = low_level_ops(self._library, operations, self._channel, self._negotiate)
-        self._session: int | None = None
+        self._operations = operations
+        self._wishes = Wishes(capabilities, max_write, max_readahead, max_background)
+        self._channel: Channel | None = None
+        self._fd = -1
         self._device: str | None = None
         self._running = threading.Lock()
 
@@ -86,45 +82,32 @@ class MountedSession:
 
         Raises FuseError, whose message says what to do.
         """
-        if self._session is not None:
+        if self._channel is not None:
             raise FuseError(None, f"{self.mountpoint} is mounted by this session already")
-        device = mounting.connect(self.mountpoint, self.options)
+        fd = mounting.connect(self.mountpoint, self.options)
         try:
             self._device = mounting.mounted_device(self.mountpoint)
-            self._start(device)
+            shake_hands(fd, self._wishes)
         except BaseException:
             self._unmount_own(lazy=True)
+            os.close(fd)
             raise
-        finally:
-            os.close(device)
+        self._fd = fd
+        self._channel = Channel(fd, CallersCpu(LinuxScheduler.of_this_process(), time.perf_counter))
+        run_guarded(self._operations.init)
 
     @property
     def device(self) -> str | None:
         """The number of the mounted filesystem, "major:minor"; None while there is none."""
         return self._device
 
-    def _start(self, device: int) -> None:
-        waiting = self._library.waiting
-        arguments = Arguments(1, (c_char_p * 1)(b"program"), 0)
-        size = self._library.operations_size
-        session = waiting.fuse_session_new(arguments, self._table, size, None)
-        waiting.fuse_opt_free_args(arguments)
-        if not session:
-            raise FuseError(errno.EIO, "libfuse cannot start a session; its log says why")
-        try:
-            shake_hands(self._library, session, device, self._capabilities)
-        except BaseException:
-            waiting.fuse_session_destroy(session)
-            raise
-        self._session = session
-
     def run(self) -> None:
         """Serve until the mount is gone. Raises FuseError when the connection breaks otherwise."""
-        session = self._own_session()
+        channel = self._own_channel()
         if not self._running.acquire(blocking=False):
             raise FuseError(None, f"{self.mountpoint} is being served already")
         try:
-            serve(self._library, session, self._channel, self._limits[0])
+            serve(self._fd, Handlers(self._operations, channel), channel, self._wishes.max_write)
         except OSError as error:
             raise FuseError(error.errno, f"serving {self.mountpoint} failed: {error.strerror}") from error
         finally:
@@ -144,10 +127,11 @@ class MountedSession:
             raise FuseError(None, f"{self.mountpoint} is still being served: unmount it and wait for run")
         try:
             self._unmount_own(lazy=True)
-            self._channel.close()
-            session, self._session = self._session, None
-            if session is not None:
-                self._library.waiting.fuse_session_destroy(session)
+            channel, self._channel = self._channel, None
+            if channel is not None:
+                channel.close()
+                os.close(self._fd)
+                run_guarded(self._operations.destroy)
         finally:
             self._running.release()
 
@@ -159,36 +143,30 @@ class MountedSession:
         from a handler nor with a lock that a handler takes. What the kernel does not know needs no notice:
         that is not an error. Raises FuseError when the connection is gone.
         """
-        self._notify(self._library.waiting.fuse_lowlevel_notify_inval_inode, ino, offset, 0)
+        self._notify(c.FUSE_NOTIFY_INVAL_INODE, _INVAL_INODE.pack(ino, offset, 0))
 
     def notify_inval_entry(self, parent: int, name: bytes) -> None:
         """Drop a cached name, so that the next access looks it up again."""
-        self._notify(self._library.waiting.fuse_lowlevel_notify_inval_entry, parent, name, len(name))
+        self._notify(c.FUSE_NOTIFY_INVAL_ENTRY, _INVAL_ENTRY.pack(parent, len(name), 0) + name + b"\0")
 
-    def _own_session(self) -> int:
-        if self._session is None:
+    def _own_channel(self) -> Channel:
+        if self._channel is None:
             raise FuseError(None, f"{self.mountpoint} is not mounted by this session")
-        return self._session
+        return self._channel
 
-    def _notify(self, function: Callable[..., int], *arguments: Any) -> None:
-        session = self._own_session()
-        if not self._channel.enter():
+    def _notify(self, kind: int, notice: bytes) -> None:
+        channel = self._own_channel()
+        if not channel.enter():
             raise FuseError(errno.ENOTCONN, f"{self.mountpoint} is closed")
         try:
-            result = function(session, *arguments)
+            os.writev(self._fd, (ANSWER.pack(ANSWER.size + len(notice), kind, 0), notice))
+        except OSError as error:
+            if error.errno not in _NOTHING_TO_DO:
+                raise FuseError(
+                    error.errno, f"cannot notify the kernel about {self.mountpoint}: {error.strerror}"
+                ) from error
         finally:
-            self._channel.leave()
-        if result < 0 and -result not in _NOTHING_TO_DO:
-            raise FuseError(
-                -result, f"cannot notify the kernel about {self.mountpoint}: {os.strerror(-result)}"
-            )
-
-    def _negotiate(self, connection: ConnectionInfo) -> None:
-        connection.want = self._capabilities & connection.capable
-        max_write, max_readahead, max_background = self._limits
-        connection.max_write = min(connection.max_write, max_write)
-        connection.max_readahead = min(connection.max_readahead, max_readahead)
-        connection.max_background = max_background
+            channel.leave()
 
     def _unmount_own(self, *, lazy: bool) -> None:
         device = self._device
@@ -198,61 +176,61 @@ class MountedSession:
 
 
 # -- the first exchange of a mount, FUSE_INIT, in which kernel and filesystem agree on capabilities -----
-# libfuse answers it, but up to 3.16 it leaves out of its answer two capabilities that matter here, though the
-# first of them is on its list. So its answer is caught, completed and sent on.
 #
-#     request   fuse_in_header (40 bytes): len opcode (u32), unique nodeid (u64), uid gid pid padding (u32)
+#     request   fuse_in_header (see requests.py)
 #               fuse_init_in: major minor max_readahead flags flags2 (u32) ...
-#     answer    fuse_out_header (16 bytes): len (u32), error (i32), unique (u64)
-#               fuse_init_out: major minor max_readahead flags (u32) ...
+#     answer    fuse_out_header (see request.py)
+#               fuse_init_out: major minor max_readahead flags (u32), max_background congestion_threshold
+#               (u16), max_write time_gran (u32), max_pages map_alignment (u16), unused (32 bytes)  64 bytes
 
 
-_LARGEST_INIT = 1 << 16
-_FLAGS = Struct("=I")
-_OFFERED_AT = 40 + 12
-_ANSWERED_AT = 16 + 12
-_ERROR = Struct("=4xi8x")
+_LARGEST_INIT: Final = 1 << 16
+_OFFER: Final = Struct("=IIII")
+_AGREED: Final = Struct("=IIIIHHIIHH32x")
+_MAJOR: Final = 7
+_MINOR: Final = 38  # what this code was written against; the kernel adapts
+_OLDEST_MINOR: Final = 23  # Linux 3.15: answers as long as these, and renames with flags
+_ALWAYS: Final = c.FUSE_BIG_WRITES | c.FUSE_MAX_PAGES
+_NANOSECOND: Final = 1  # the grain of times
 
-# Bits of `flags`. HANDLE_KILLPRIV_V2 has another bit there than among libfuse's capabilities.
-_OMITTED = {c.FUSE_CAP_PARALLEL_DIROPS: 1 << 18, c.FUSE_CAP_HANDLE_KILLPRIV_V2: 1 << 28}
+
+class Wishes(NamedTuple):
+    """What a session would like: capabilities, sizes in bytes, requests under way."""
+
+    capabilities: int
+    max_write: int
+    max_readahead: int
+    max_background: int
 
 
-def shake_hands(library: Library, session: int, device: int, capabilities: int) -> None:
-    """Have a new libfuse session answer the FUSE_INIT that waits on `device`, and connect it with that
-    device.
-
-    Raises FuseError when they do not agree, or when the mount is gone.
-    """
-    caught, connection = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+def shake_hands(device: int, wishes: Wishes) -> None:
+    """Answer the FUSE_INIT that waits on *device*. Raises FuseError when the kernel is too old, or when the
+    mount is gone."""
     try:
-        if library.waiting.fuse_session_mount(session, b"/dev/fd/%d" % connection):
-            os.close(connection)
-            raise FuseError(errno.EIO, "libfuse does not take the connection; its log says why")
         offer = os.read(device, _LARGEST_INIT)
-        memory = ctypes.create_string_buffer(offer, len(offer))
-        buffer = DataBuffer(size=len(offer), mem=ctypes.addressof(memory), fd=-1, mem_size=len(offer))
-        library.waiting.fuse_session_process_buf(session, buffer)
-        answer = os.read(caught, _LARGEST_INIT)
-        os.write(device, _completed(offer, answer, capabilities))
-        os.dup2(device, connection, inheritable=False)
-    except FuseError:
-        raise
-    except OSError as error:
-        raise FuseError(error.errno, f"the mount broke as it began: {error.strerror}; try again") from error
-    finally:
-        os.close(caught)
-
-
-def _completed(offer: bytes, answer: bytes, capabilities: int) -> bytes:
-    """libfuse's answer with the capabilities that it omits, as far as they are wanted and offered."""
-    (error,) = _ERROR.unpack_from(answer)
-    if error:
-        raise FuseError(
-            -error, f"libfuse refuses the kernel's offer: {os.strerror(-error)}; its log says why"
+        _, opcode, unique, *_ = HEADER.unpack_from(offer)
+        major, minor, max_readahead, flags = _OFFER.unpack_from(offer, HEADER.size)
+        if opcode != INIT or major != _MAJOR or minor < _OLDEST_MINOR:
+            raise FuseError(
+                errno.EPROTONOSUPPORT,
+                f"the kernel speaks version {major}.{minor} of FUSE, not {_MAJOR}.{_OLDEST_MINOR} or a later "
+                f"{_MAJOR}: Linux 3.15 or later is needed",
+            )
+        pages = -(-wishes.max_write // os.sysconf("SC_PAGE_SIZE"))
+        agreed = _AGREED.pack(
+            _MAJOR,
+            min(minor, _MINOR),
+            min(max_readahead, wishes.max_readahead),
+            flags & (wishes.capabilities | _ALWAYS),
+            wishes.max_background,
+            wishes.max_background * 3 // 4,
+            wishes.max_write,
+            _NANOSECOND,
+            pages,
+            0,
         )
-    (offered,) = _FLAGS.unpack_from(offer, _OFFERED_AT)
-    (answered,) = _FLAGS.unpack_from(answer, _ANSWERED_AT)
-    for capability, bit in _OMITTED.items():
-        if capabilities & capability:
-            answered |= bit & offered
-    return answer[:_ANSWERED_AT] + _FLAGS.pack(answered) + answer[_ANSWERED_AT + _FLAGS.size :]
+        os.write(device, ANSWER.pack(ANSWER.size + len(agreed), 0, unique) + agreed)
+    except OSError as error:
+        if isinstance(error, FuseError):
+            raise
+        raise FuseError(error.errno, f"the mount broke as it began: {error.strerror}; try again") from error

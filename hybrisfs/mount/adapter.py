@@ -218,7 +218,7 @@ class Adapter(fuse.Operations):
     def _make(self, request: Request, parent: int, name: bytes, mode: int, rdev: int = 0) -> Entry | Later:
         if self.echoes.is_one(request):
             return self._shown(parent, name)
-        uid, gid, umask = request.maker
+        uid, gid, umask = request.uid, request.gid, request.umask
         return self._add(
             request,
             lambda tx: self._entry(self._fs.make(tx, parent, name, mode, uid, gid, umask=umask, rdev=rdev)),
@@ -309,7 +309,7 @@ class Adapter(fuse.Operations):
     ) -> tuple[Attributes, float] | Later:
         if self.echoes.is_one(request):
             return self.getattr(request, ino, fh)
-        if to_set & records.FUSE_SET_ATTR_SIZE:
+        if to_set & records.FATTR_SIZE:
             return self._with_list(
                 request, ino, lambda tx: self._set_attributes(tx, request, ino, attributes, to_set)
             )
@@ -322,7 +322,7 @@ class Adapter(fuse.Operations):
         fs = self._fs
         fs.require_writable()
         inode = fs.get(tx, ino)
-        if to_set & records.FUSE_SET_ATTR_SIZE:
+        if to_set & records.FATTR_SIZE:
             self._sparing.before_overwrite(tx, inode, attributes.size)
             fs.truncate(tx, inode, attributes.size)
         change_attributes(tx, fs, request, inode, attributes, to_set)
@@ -440,7 +440,7 @@ class Adapter(fuse.Operations):
     ) -> tuple[Entry, Opened] | Later:
         if self.echoes.is_one(request):
             return self._shown(parent, name), Opened(ECHO_FH, keep_cache=True)
-        uid, gid, umask = request.maker
+        uid, gid, umask = request.uid, request.gid, request.umask
         try:
             return self._add(
                 request,
@@ -455,7 +455,7 @@ class Adapter(fuse.Operations):
             raise failure(errno.ESTALE) from None
 
     def tmpfile(self, request: Request, parent: int, mode: int, flags: int) -> tuple[Entry, Opened] | Later:
-        uid, gid, umask = request.maker
+        uid, gid, umask = request.uid, request.gid, request.umask
         return self._add(
             request,
             lambda tx: self._created(

@@ -61,31 +61,31 @@ def change_attributes(
 ) -> None:
     """Obey setattr, but for the size."""
     if to_set & _CLEARING or _changes_nothing(request, inode, to_set):
-        kill = not to_set or bool(to_set & records.FUSE_SET_ATTR_KILL_SUID)
-        is_root = request.uid == 0 and not to_set & records.FUSE_SET_ATTR_SIZE
+        kill = not to_set or bool(to_set & records.FATTR_KILL_SUIDGID)
+        is_root = request.uid == 0 and not to_set & records.FATTR_SIZE
         clear_privileges(tx, fs, request, inode, kill=kill, is_root=is_root)
     now = fs.inodes.now()
     fs.attributes.change(
         tx,
         inode,
-        mode=attributes.mode if to_set & records.FUSE_SET_ATTR_MODE else None,
-        uid=attributes.uid if to_set & records.FUSE_SET_ATTR_UID else None,
-        gid=attributes.gid if to_set & records.FUSE_SET_ATTR_GID else None,
+        mode=attributes.mode if to_set & records.FATTR_MODE else None,
+        uid=attributes.uid if to_set & records.FATTR_UID else None,
+        gid=attributes.gid if to_set & records.FATTR_GID else None,
         atime=now
-        if to_set & records.FUSE_SET_ATTR_ATIME_NOW
+        if to_set & records.FATTR_ATIME_NOW
         else attributes.atime_ns
-        if to_set & records.FUSE_SET_ATTR_ATIME
+        if to_set & records.FATTR_ATIME
         else None,
         mtime=now
-        if to_set & records.FUSE_SET_ATTR_MTIME_NOW
+        if to_set & records.FATTR_MTIME_NOW
         else attributes.mtime_ns
-        if to_set & records.FUSE_SET_ATTR_MTIME
+        if to_set & records.FATTR_MTIME
         else None,
     )
 
 
 # -- privileges of programs that are changed ------------------------------------------------------------
-# With FUSE_CAP_HANDLE_KILLPRIV_V2 the kernel leaves it to us to clear set-id bits and security.capability
+# With FUSE_HANDLE_KILLPRIV_V2 the kernel leaves it to us to clear set-id bits and security.capability
 # when a file is written, truncated or given away. It says when bits are to go (unless the caller has
 # CAP_FSETID; always, when a file is given away), but for fallocate(2). The attribute goes in any case.
 # A setattr of nothing is chown(-1, -1), or comes before such a write: the bits go, too, when the owner does
@@ -93,7 +93,7 @@ def change_attributes(
 
 
 _CAP_FSETID: Final = 4
-_CLEARING: Final = records.FUSE_SET_ATTR_KILL_SUID | records.FUSE_SET_ATTR_SIZE
+_CLEARING: Final = records.FATTR_KILL_SUIDGID | records.FATTR_SIZE
 
 
 def _changes_nothing(request: Request, inode: Inode, to_set: int) -> bool:

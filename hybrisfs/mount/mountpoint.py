@@ -100,19 +100,16 @@ SOURCE: Final = "hybrisfs:"
 """What the source of a mount is called, before the name of the volume."""
 
 _JOIN_SECONDS: Final = 10.0
-# Access control lists decide what umask does, so that the filesystem has to apply it.
-_CAPABILITIES: Final = fuse.DEFAULT_CAPABILITIES | records.FUSE_CAP_POSIX_ACL | records.FUSE_CAP_DONT_MASK
+# Access control lists decide what umask does, so that the filesystem has to apply it. Privileges of files
+# that are written go here, too (`clear_privileges`): the kernel would ask for them before each write.
+CAPABILITIES: Final = (
+    fuse.DEFAULT_CAPABILITIES
+    | records.FUSE_POSIX_ACL
+    | records.FUSE_DONT_MASK
+    | records.FUSE_HANDLE_KILLPRIV_V2
+)
 _PASSES_WITHIN: Final = 2.0  # seconds; a program looks at a name, or has just closed a file
 _AGAIN_AFTER: Final = 0.05  # seconds
-
-
-def capabilities(libfuse: tuple[int, int]) -> int:
-    """The capabilities that the mount asks for with this version of libfuse.
-
-    Before `KILL_FLAGS_SINCE` libfuse does not say when set-id bits are to be cleared. Then the kernel goes on
-    doing that, and asks for an attribute before each write.
-    """
-    return _CAPABILITIES | (records.FUSE_CAP_HANDLE_KILLPRIV_V2 if libfuse >= fuse.KILL_FLAGS_SINCE else 0)
 
 
 class MountPoint:
@@ -131,8 +128,7 @@ class MountPoint:
             options.append("again")
         try:
             fuse.clear_stale(directory)
-            asked = capabilities(fuse.libfuse().version)
-            self._session = fuse.MountedSession(self._adapter, directory, options, capabilities=asked)
+            self._session = fuse.MountedSession(self._adapter, directory, options, capabilities=CAPABILITIES)
             self._session.mount()
         except fuse.FuseError as error:
             raise HybrisError(f"cannot mount {name} at {directory}", str(error)) from error

@@ -45,7 +45,7 @@ def found(home: Home, check: str) -> Finding:
 
 def test_a_home_in_order_has_no_complaints(home: Home, clouds: list[Path]) -> None:
     findings = list(examine(home))
-    machine = {"kernel", "fuse", "libfuse", "fusermount3", "fuse.conf", "apparmor", "open files"}
+    machine = {"kernel", "fuse", "fusermount3", "fuse.conf", "apparmor", "open files"}
     folders = {"room for state", "disk of state", "daemon", "mounts", "cloud photos/amber"}
     assert {finding.check for finding in findings} >= machine | folders
     ours = [finding for finding in findings if finding.check.startswith(("cloud", "daemon", "volume"))]

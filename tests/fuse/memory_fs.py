@@ -217,18 +217,18 @@ class MemoryFS(Operations):
         node = self.nodes[ino]
         now = time.time_ns()
         node.ctime = now
-        if to_set & records.FUSE_SET_ATTR_MODE:
+        if to_set & records.FATTR_MODE:
             node.mode = attributes.mode
-        if to_set & records.FUSE_SET_ATTR_UID:
+        if to_set & records.FATTR_UID:
             node.uid = attributes.uid
-        if to_set & records.FUSE_SET_ATTR_GID:
+        if to_set & records.FATTR_GID:
             node.gid = attributes.gid
-        if to_set & records.FUSE_SET_ATTR_SIZE:
+        if to_set & records.FATTR_SIZE:
             self.resize(node, attributes.size)
-        if to_set & records.FUSE_SET_ATTR_ATIME:
-            node.atime = now if to_set & records.FUSE_SET_ATTR_ATIME_NOW else attributes.atime_ns
-        if to_set & records.FUSE_SET_ATTR_MTIME:
-            node.mtime = now if to_set & records.FUSE_SET_ATTR_MTIME_NOW else attributes.mtime_ns
+        if to_set & records.FATTR_ATIME:
+            node.atime = now if to_set & records.FATTR_ATIME_NOW else attributes.atime_ns
+        if to_set & records.FATTR_MTIME:
+            node.mtime = now if to_set & records.FATTR_MTIME_NOW else attributes.mtime_ns
         return node.attributes(), _TIMEOUT
 
     def resize(self, node: Node, size: int) -> None:

@@ -98,7 +98,7 @@ class MischiefFS(MemoryFS):
     def setattr(
         self, request: Request, ino: int, attributes: Attributes, to_set: int, fh: int | None
     ) -> tuple[Attributes, float]:
-        self.kills_by_setattr.append(bool(to_set & records.FUSE_SET_ATTR_KILL_SUID))
+        self.kills_by_setattr.append(bool(to_set & records.FATTR_KILL_SUIDGID))
         return super().setattr(request, ino, attributes, to_set, fh)
 
     def getxattr(self, request: Request, ino: int, name: bytes, size: int) -> bytes | int:

@@ -13,23 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import pytest
-
-from hybrisfs.fuse import DEFAULT_CAPABILITIES, KILL_FLAGS_SINCE, FuseError, libfuse
+from hybrisfs.fuse import DEFAULT_CAPABILITIES
 
 ROOT = Path(__file__).parent.parent.parent
-
-
-def _hands_on_kill_flags() -> bool:
-    try:
-        return libfuse().version >= KILL_FLAGS_SINCE
-    except FuseError:
-        return False
-
-
-needs_kill_flags = pytest.mark.skipif(
-    not _hands_on_kill_flags(), reason="needs libfuse 3.14, which says when set-id bits are to be cleared"
-)
 
 
 def names_in(directory: Path) -> list[str]:

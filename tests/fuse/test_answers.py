@@ -38,7 +38,7 @@ def test_what_goes_wrong_is_logged(server: Server) -> None:
         error_of(server.mountpoint / name)
     names_in(server.mountpoint)  # the loop has come back from all that
     log = server.log()
-    assert log.count("ERROR:hybrisfs.fuse.callbacks:an exception in the handler of lookup") == 3
+    assert log.count("ERROR:hybrisfs.fuse.loop:an exception in the handler of lookup") == 3
     assert "ValueError: as asked" in log
     assert "SystemExit: as asked" in log
     assert "dropped without an answer" in log

@@ -15,7 +15,7 @@ import pytest
 
 from hybrisfs import fuse
 from hybrisfs.fuse import records
-from tests.fuse.server import OrderError, Server, mount_options, names_in, needs_kill_flags
+from tests.fuse.server import OrderError, Server, mount_options, names_in
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("fusermount3") is None,
@@ -120,9 +120,8 @@ def test_a_device_that_may_not_be_opened_is_named(own_directory: Path) -> None:
         pass
 
 
-@needs_kill_flags
 def test_writes_and_truncations_of_all_but_root_are_to_clear_set_id_bits(own_directory: Path) -> None:
-    capabilities = fuse.DEFAULT_CAPABILITIES | records.FUSE_CAP_HANDLE_KILLPRIV_V2
+    capabilities = fuse.DEFAULT_CAPABILITIES | records.FUSE_HANDLE_KILLPRIV_V2
     with Server(own_directory, ["allow_other"], capabilities=capabilities) as server:
         path = own_directory / "file"
         path.write_bytes(b"x")

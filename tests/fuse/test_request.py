@@ -1,60 +1,66 @@
-"""Exactly one answer per request, whoever gives it and whenever. libfuse is played by a list here."""
+"""Exactly one answer per request, whatever gives it and whenever. The kernel is played by a file here."""
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import gc
+import io
 import logging
+import os
 import sys
 import threading
 import time
-from collections.abc import Callable
-from types import SimpleNamespace
-from typing import Any, cast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hybrisfs.fuse import request as module
-from hybrisfs.fuse.callbacks import _callback
 from hybrisfs.fuse.callers_cpu import CallersCpu
-from hybrisfs.fuse.library import Library
+from hybrisfs.fuse.loop import Handlers
+from hybrisfs.fuse.operations import Operations
 from hybrisfs.fuse.records import size_answer
-from hybrisfs.fuse.request import LATER, Channel, Request
+from hybrisfs.fuse.request import ANSWER, LATER, Channel, Encoder, Request
+from hybrisfs.fuse.requests import HEADER
+
+GETXATTR = 22
 
 
-def _nothing() -> None:
-    pass
+class Device:
+    """Takes what is sent to the kernel."""
 
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
-class FakeLibrary:
-    """Keeps what would be sent to the kernel."""
-
-    def __init__(self) -> None:
-        self.sent: list[tuple[int, bytes | int]] = []
-        self.before_sending: Callable[[], None] = _nothing
-        self.brief = SimpleNamespace(
-            fuse_reply_buf=self._reply, fuse_reply_err=self._fail, fuse_req_ctx=lambda handle: None
-        )
-        self.waiting = SimpleNamespace(fuse_reply_buf=self._reply)
-
-    def _reply(self, handle: int, data: bytes | int, size: int) -> None:
-        self.before_sending()
-        self.sent.append((handle, data if isinstance(data, bytes) else ctypes.string_at(data, size)))
-
-    def _fail(self, handle: int, error: int) -> int:
-        self.sent.append((handle, error))
-        return 0
-
-
-@pytest.fixture
-def library() -> FakeLibrary:
-    return FakeLibrary()
+    @property
+    def sent(self) -> list[tuple[int, bytes | int]]:
+        """The number of each request with its answer: bytes, or an errno."""
+        written = io.BytesIO(self._path.read_bytes())
+        answers: list[tuple[int, bytes | int]] = []
+        while header := written.read(ANSWER.size):
+            size, error, unique = ANSWER.unpack(header)
+            data = written.read(size - ANSWER.size)
+            assert len(data) == size - ANSWER.size and (not error or not data)
+            answers.append((unique, -error if error else data))
+        return answers
 
 
 @pytest.fixture
-def channel(library: FakeLibrary) -> Channel:
-    return Channel(cast("Library", library), CallersCpu(None, time.monotonic))
+def device(tmp_path: Path) -> Iterator[Device]:
+    device = Device(tmp_path / "device")
+    yield device
+    os.close(device.fd)
+
+
+@pytest.fixture
+def channel(device: Device) -> Channel:
+    return Channel(device.fd, CallersCpu(None, time.monotonic))
+
+
+def request_to(channel: Channel, unique: int, encode: Encoder) -> Request:
+    return Request(channel, unique, 0, 0, 0, encode)
 
 
 def identity(answer: Any) -> Any:
@@ -65,87 +71,102 @@ def identity(answer: Any) -> Any:
     "data", [b"", b"short", b"x" * (1 << 20), bytearray(b"short"), memoryview(b"-short-")[1:6]]
 )
 def test_every_kind_of_buffer_is_sent_as_it_is(
-    library: FakeLibrary, channel: Channel, data: bytes | bytearray | memoryview
+    device: Device, channel: Channel, data: bytes | bytearray | memoryview
 ) -> None:
-    Request(channel, 7, identity).reply(data)
-    assert library.sent == [(7, bytes(data))]
+    request_to(channel, 7, identity).reply(data)
+    assert device.sent == [(7, bytes(data))]
 
 
 def test_a_buffer_with_gaps_is_refused_and_the_request_still_to_be_answered(
-    library: FakeLibrary, channel: Channel
+    device: Device, channel: Channel
 ) -> None:
-    request = Request(channel, 7, identity)
-    with pytest.raises(BufferError):
+    request = request_to(channel, 7, identity)
+    with pytest.raises(TypeError):
         request.reply(memoryview(b"abcdef")[::2])
     request.fail(errno.EXDEV)
-    assert library.sent == [(7, errno.EXDEV)]
+    assert device.sent == [(7, errno.EXDEV)]
 
 
-def test_what_is_no_buffer_is_refused_likewise(library: FakeLibrary, channel: Channel) -> None:
-    request = Request(channel, 7, identity)
+def test_what_is_no_buffer_is_refused_likewise(device: Device, channel: Channel) -> None:
+    request = request_to(channel, 7, identity)
     with pytest.raises(TypeError):
         request.reply("text")
     request.reply(b"bytes")
-    assert library.sent == [(7, b"bytes")]
+    assert device.sent == [(7, b"bytes")]
 
 
 def test_an_answer_of_the_wrong_kind_leaves_the_request_to_be_answered(
-    library: FakeLibrary, channel: Channel
+    device: Device, channel: Channel
 ) -> None:
-    request = Request(channel, 7, size_answer)
+    request = request_to(channel, 7, size_answer)
     with pytest.raises(Exception, match="required argument is not an integer"):
         request.reply("nonsense")
     request.reply(5)
-    assert library.sent == [(7, size_answer(5))]
+    assert device.sent == [(7, size_answer(5))]
 
 
-def test_success_without_a_value(library: FakeLibrary, channel: Channel) -> None:
-    Request(channel, 7, None).reply()
-    assert library.sent == [(7, 0)]
+def test_success_without_a_value(device: Device, channel: Channel) -> None:
+    request_to(channel, 7, None).reply()
+    assert device.sent == [(7, b"")]
 
 
-def test_failing_without_a_number_is_eio(library: FakeLibrary, channel: Channel) -> None:
-    Request(channel, 7, None).fail(0)
-    assert library.sent == [(7, errno.EIO)]
+def test_failing_without_a_number_is_eio(device: Device, channel: Channel) -> None:
+    request_to(channel, 7, None).fail(0)
+    assert device.sent == [(7, errno.EIO)]
 
 
-def test_the_loop_awaits_no_answer_that_was_given_at_once(library: FakeLibrary, channel: Channel) -> None:
+class Lookups(Operations):
+    """Answers later, with an error or at once, as the name says."""
+
+    def __init__(self) -> None:
+        self.kept: list[Request] = []
+
+    def getxattr(self, request: Request, ino: int, name: bytes, size: int) -> Any:
+        if name == b"error":
+            raise OSError(errno.ENODATA, "")
+        if name == b"later":
+            self.kept.append(request)
+            return LATER
+        return name
+
+
+def test_the_loop_awaits_no_answer_that_was_given_at_once(device: Device, channel: Channel) -> None:
     """It does not look for requests while another thread is about to answer."""
-
-    def refuse(request: Request) -> Any:
-        raise FileNotFoundError(errno.ENOENT, "")
-
-    kept = []
-
-    def later(request: Request) -> Any:
-        kept.append(request)
-        return LATER
-
-    for handler, awaits in ((later, True), (refuse, False), (later, True), (lambda request: None, False)):
-        _callback(channel, handler, None, "lookup")(1)
-        assert channel.answers_later is awaits
-    for request in kept:
-        request.reply()
+    operations = Lookups()
+    handlers = Handlers(operations, channel)
+    for unique, name in enumerate((b"later", b"error", b"later", b"at once")):
+        body = bytes(8) + name + b"\0"
+        message = HEADER.pack(HEADER.size + len(body), GETXATTR, unique, 1, 0, 0, 0) + body
+        handlers.handle(memoryview(message), len(message))
+        assert channel.answers_later is (name == b"later")
+    assert device.sent == [(1, errno.ENODATA), (3, b"at once")]
+    for request in operations.kept:
+        request.reply(b"now")
+    assert device.sent[2:] == [(0, b"now"), (2, b"now")]
 
 
-def test_a_second_answer_raises(library: FakeLibrary, channel: Channel) -> None:
-    request = Request(channel, 7, None)
+def test_a_request_that_is_not_known_is_answered(device: Device, channel: Channel) -> None:
+    message = HEADER.pack(HEADER.size, 4711, 7, 1, 0, 0, 0)
+    Handlers(Operations(), channel).handle(memoryview(message), len(message))
+    assert device.sent == [(7, errno.ENOSYS)]
+
+
+def test_a_second_answer_raises(device: Device, channel: Channel) -> None:
+    request = request_to(channel, 7, None)
     request.reply()
     with pytest.raises(RuntimeError, match="answered before"):
         request.reply()
     with pytest.raises(RuntimeError, match="answered before"):
         request.fail(errno.EXDEV)
-    with pytest.raises(RuntimeError, match="not known any more"):
-        _ = request.uid
-    assert library.sent == [(7, 0)]
+    assert device.sent == [(7, b"")]
 
 
-def test_of_racing_answers_one_is_sent(library: FakeLibrary, channel: Channel) -> None:
+def test_of_racing_answers_one_is_sent(device: Device, channel: Channel) -> None:
     old = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
         for handle in range(1, 200):
-            request = Request(channel, handle, None)
+            request = request_to(channel, handle, None)
             barrier = threading.Barrier(3)
 
             def answer(request: Request = request, barrier: threading.Barrier = barrier) -> None:
@@ -162,51 +183,51 @@ def test_of_racing_answers_one_is_sent(library: FakeLibrary, channel: Channel) -
                 thread.join()
     finally:
         sys.setswitchinterval(old)
-    assert library.sent == [(handle, 0) for handle in range(1, 200)]
+    assert device.sent == [(handle, b"") for handle in range(1, 200)]
 
 
 def test_a_dropped_request_is_answered_eio_and_logged(
-    library: FakeLibrary, channel: Channel, caplog: pytest.LogCaptureFixture
+    device: Device, channel: Channel, caplog: pytest.LogCaptureFixture
 ) -> None:
-    request = Request(channel, 7, None)
+    request = request_to(channel, 7, None)
     request.await_answer()
     cycle: list[Any] = [request]
     cycle.append(cycle)
     del request, cycle
     with caplog.at_level(logging.ERROR, module.__name__):
         gc.collect()
-    assert library.sent == [(7, errno.EIO)]
+    assert device.sent == [(7, errno.EIO)]
     assert "dropped without an answer" in caplog.text
 
 
 def test_an_answered_request_is_dropped_quietly(
-    library: FakeLibrary, channel: Channel, caplog: pytest.LogCaptureFixture
+    device: Device, channel: Channel, caplog: pytest.LogCaptureFixture
 ) -> None:
-    Request(channel, 7, None).reply()
+    request_to(channel, 7, None).reply()
     gc.collect()
-    assert library.sent == [(7, 0)]
+    assert device.sent == [(7, b"")]
     assert not caplog.text
 
 
-def test_answers_after_the_end_come_to_nothing(library: FakeLibrary, channel: Channel) -> None:
-    late, failing, _dropped = (Request(channel, handle, None) for handle in (1, 2, 3))
+def test_answers_after_the_end_come_to_nothing(device: Device, channel: Channel) -> None:
+    late, failing, _dropped = (request_to(channel, handle, None) for handle in (1, 2, 3))
     channel.close()
     late.reply()
     failing.fail(errno.EXDEV)
     del _dropped
     gc.collect()
-    assert library.sent == []
+    assert device.sent == []
 
 
-def test_closing_waits_for_the_answers_on_their_way(library: FakeLibrary, channel: Channel) -> None:
+def test_closing_waits_for_the_answers_on_their_way(device: Device, channel: Channel) -> None:
     sending, go_on = threading.Event(), threading.Event()
 
-    def before_sending() -> None:
+    def encode(answer: bytes) -> bytes:
         sending.set()
         go_on.wait()
+        return answer
 
-    library.before_sending = before_sending
-    answering = threading.Thread(target=Request(channel, 7, identity).reply, args=(b"late",))
+    answering = threading.Thread(target=request_to(channel, 7, encode).reply, args=(b"late",))
     answering.start()
     sending.wait()
     closing = threading.Thread(target=channel.close)
@@ -218,7 +239,7 @@ def test_closing_waits_for_the_answers_on_their_way(library: FakeLibrary, channe
         go_on.set()
         closing.join()
         answering.join()
-    assert library.sent == [(7, b"late")]
+    assert device.sent == [(7, b"late")]
 
 
 # -- who else is there ----------------------------------------------------------------------------------
@@ -228,21 +249,21 @@ def _is_the_only_one(channel: Channel, threads: list[int]) -> bool:
     """What the handler of the last request is told, when these threads have made one request each."""
     for thread in threads:
         channel.asked(thread)
-    return Request(channel, 0, None).is_from_the_only_one
+    return request_to(channel, 0, None).is_from_the_only_one
 
 
-def test_who_asks_again_and_again_is_the_only_one(library: FakeLibrary, channel: Channel) -> None:
+def test_who_asks_again_and_again_is_the_only_one(device: Device, channel: Channel) -> None:
     assert not _is_the_only_one(channel, [7] * 7)
     assert _is_the_only_one(channel, [7])
     assert _is_the_only_one(channel, [0, 7])  # what nobody in particular asks, as that a file be forgotten
 
 
-def test_of_two_nobody_is(library: FakeLibrary, channel: Channel) -> None:
+def test_of_two_nobody_is(device: Device, channel: Channel) -> None:
     assert not _is_the_only_one(channel, [7] * 9 + [8])
     assert not _is_the_only_one(channel, [7])
     assert not _is_the_only_one(channel, [7, 8] * 9)
 
 
-def test_who_is_not_visible_is_not(library: FakeLibrary, channel: Channel) -> None:
+def test_who_is_not_visible_is_not(device: Device, channel: Channel) -> None:
     assert not _is_the_only_one(channel, [0] * 9)
     assert not _is_the_only_one(channel, [7] * 9 + [0])

@@ -160,10 +160,9 @@ def test_nobody_can_ask_for_such_rights(mountpoint: Path, option: str) -> None:
 
 @pytest.mark.parametrize("parallel", [True, False])
 def test_lookups_in_one_directory_come_in_parallel_when_agreed(mountpoint: Path, parallel: bool) -> None:
-    """libfuse before 3.17 forgets to tell the kernel."""
     capabilities = fuse.DEFAULT_CAPABILITIES
     if not parallel:
-        capabilities &= ~records.FUSE_CAP_PARALLEL_DIROPS
+        capabilities &= ~records.FUSE_PARALLEL_DIROPS
     with Server(mountpoint, capabilities=capabilities) as server:
         callers = [subprocess.Popen(["test", "-e", mountpoint / f"hang{number}"]) for number in range(2)]
         try:
@@ -184,7 +183,7 @@ def test_lookups_in_one_directory_come_in_parallel_when_agreed(mountpoint: Path,
 def test_security_attributes_are_asked_before_each_write_unless_told_otherwise(
     mountpoint: Path, told: bool
 ) -> None:
-    capabilities = fuse.DEFAULT_CAPABILITIES | (records.FUSE_CAP_HANDLE_KILLPRIV_V2 if told else 0)
+    capabilities = fuse.DEFAULT_CAPABILITIES | (records.FUSE_HANDLE_KILLPRIV_V2 if told else 0)
     with Server(mountpoint, capabilities=capabilities) as server:
         with (mountpoint / "file").open("wb", buffering=0) as file:
             for _ in range(10):

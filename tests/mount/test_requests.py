@@ -10,9 +10,6 @@ from typing import Final
 
 import pytest
 
-from hybrisfs.fuse import records
-from hybrisfs.mount.mountpoint import capabilities
-from tests.fuse.server import needs_kill_flags
 from tests.mount.requests import FILES, OPERATIONS, Operation, counted, requests_of
 
 pytestmark = pytest.mark.skipif(not os.access("/dev/fuse", os.R_OK | os.W_OK), reason="needs /dev/fuse")
@@ -46,7 +43,6 @@ def mounted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Pa
         yield root, mountpoint, counts
 
 
-@needs_kill_flags
 @pytest.mark.parametrize("operation", OPERATIONS, ids=[operation.name for operation in OPERATIONS])
 def test_no_more_is_asked_than_before(mounted: tuple[Path, Path, Counter[str]], operation: Operation) -> None:
     found = requests_of(operation, *mounted)
@@ -55,13 +51,3 @@ def test_no_more_is_asked_than_before(mounted: tuple[Path, Path, Counter[str]], 
     else:
         most = _MOST[operation.name]
         assert {kind for kind, number in found.items() if number > most.get(kind, 0)} == set(), found
-
-
-def test_an_old_libfuse_is_not_relied_upon_for_flags() -> None:
-    flag = records.FUSE_CAP_HANDLE_KILLPRIV_V2
-    assert [capabilities(version) & flag for version in ((3, 10), (3, 13), (3, 14), (3, 18))] == [
-        0,
-        0,
-        flag,
-        flag,
-    ]

@@ -1,6 +1,6 @@
 """Programs with privileges lose them when they are changed, as on a local disk.
 
-The kernel leaves that to the mount (FUSE_CAP_HANDLE_KILLPRIV_V2), or it would ask for an attribute before
+The kernel leaves that to the mount (FUSE_HANDLE_KILLPRIV_V2), or it would ask for an attribute before
 each write.
 """
 
