@@ -546,6 +546,18 @@ class Follow:
         follower = self._followers.get(device)
         return follower.beacons.newest if follower is not None else None
 
+    @property
+    def unread(self) -> frozenset[bytes]:
+        """The other devices of which more clouds than may be faulty have a head that cannot be read here: it
+        is not known what they say now."""
+        sealed = (Fault.UNKNOWN_EPOCH, Fault.NEWER_FORMAT)
+        return frozenset(
+            device
+            for device, follower in self._followers.items()
+            if device != self._own
+            and sum(follower.beacons.told_of(cloud) in sealed for cloud in self._clouds) >= self._quorum
+        )
+
     def sightings(self) -> dict[bytes, Sighting]:
         """What to keep of each member for the next start."""
         return {

@@ -250,7 +250,7 @@ class Kits:
         soon."""
         if self._ground.signals.transfers_paused or not self._ground.fs.is_full:
             return True
-        if not self._following.has_looked():
+        if not self._following.is_informed():
             return False  # the log on the clouds may tell of kits, or of something that they should hold
         with self._renewing:
             renewed = [self._refresh(kit) for kit in self._kits()]

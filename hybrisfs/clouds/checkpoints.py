@@ -67,14 +67,17 @@ class Checkpoints:
                 self._heard[head.writer] = head
 
     def heads(self) -> Mapping[bytes, Head]:
-        """The newest head of each device, from clouds and links."""
-        newest = dict(self._following.puller.heads())
+        """The newest head of each device, from clouds and links; none of devices that now say something that
+        cannot be read here. A device that was removed without hearing of it would else let go, on their
+        earlier word, of what they have put in its place."""
+        puller = self._following.puller
+        newest, unread = dict(puller.heads()), puller.unread()
         with self._guard:
             for device, head in self._heard.items():
                 known = newest.get(device)
                 if known is None or known.serial <= head.serial:
                     newest[device] = head
-        return newest
+        return {device: head for device, head in newest.items() if device not in unread}
 
     def facts(self) -> CheckpointStatus:
         """What `status` shows."""

@@ -55,6 +55,7 @@ _IDLE_SECONDS: Final = 600.0
 _FIRST_PAUSE: Final = 2.0
 _LAST_PAUSE: Final = 300.0
 _SHIP_SECONDS: Final = 300.0
+_UNINFORMED: Final = "this machine cannot read what the others say now"
 _SAMPLE: Final = 3  # sentences shown of what went wrong
 
 
@@ -304,7 +305,8 @@ class CloudSet:
         self._renumber_overruled()
         self.arrange()
         unproven = self._prove_all()
-        self._signposts.post()
+        if self._writing.following.is_informed():  # else it would replace those that it cannot read
+            self._signposts.post()
         renewed = self._kits.refresh()
         records, code = self.records()
         leaving = [n for n, (record, _) in records.items() if record.state is not CloudState.ACTIVE]
@@ -367,7 +369,9 @@ class CloudSet:
         writable = self._engine.in_use
         leaves = mine and record.state is not CloudState.GONE
         troubles: list[str] = []
-        if left or leaves:
+        if (left or leaves) and not self._writing.following.is_informed():
+            troubles = [_UNINFORMED]
+        elif left or leaves:
             troubles = self._drain.move(number, writable, self._go_on, ask=ask, everything=mine)
             troubles += self.values.move(number, self._go_on) if self._go_on() else []
         if leaves and not troubles and self._go_on():

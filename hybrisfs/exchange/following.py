@@ -140,6 +140,12 @@ class Following:
         sharing = self._sharing
         return sharing.device not in sharing.current_members() or self._grants.is_shut_out
 
+    def is_informed(self) -> bool:
+        """Whether it is known what the others say now: the clouds were looked at since the start, and show
+        nothing that cannot be read here. A device that was removed may not have heard of it: before this is
+        so, none lets go of what the others may rely on, or replaces what they may have said."""
+        return self.has_looked() and not self.was_removed and not self.puller.unread()
+
     def look_at_members(self, timeout: float) -> None:
         """Have the heads of all members looked at, to learn of a removal; wait at most *timeout* seconds."""
         if self._has_others():

@@ -180,6 +180,7 @@ class Puller:
         self._sightings: tuple[DeviceSighting, ...] = ()
         self._doubts: tuple[str, ...] = ()
         self._heads: Mapping[bytes, Head] = {}
+        self._unread = frozenset[bytes]()
         self._earlier_heads = EarlierHeads()
         self._follow: Follow | None = None
         self._remembered: dict[bytes, Sighting] = {}
@@ -198,6 +199,11 @@ class Puller:
     def heads(self) -> Mapping[bytes, Head]:
         """The newest head of each member, this device included, that was seen on a cloud."""
         return self._heads
+
+    def unread(self) -> frozenset[bytes]:
+        """The other members that may have said something later, which cannot be read here: see
+        `Follow.unread`. This device may have been removed."""
+        return self._unread
 
     def earlier_heads(self) -> EarlierHeads:
         """What clouds have shown of our own head since the start."""
@@ -283,6 +289,7 @@ class Puller:
     def _publish(self, follow: Follow) -> None:
         newest = {device: follow.newest(device) for device in follow.sightings()}
         self._heads = {device: head for device, head in newest.items() if head is not None}
+        self._unread = follow.unread
         before, self._earlier_heads = self._earlier_heads, follow.earlier_heads
         if not self._earlier_heads.clouds <= before.clouds:
             self._signals.announce()

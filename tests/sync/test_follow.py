@@ -219,9 +219,10 @@ def test_the_key_of_an_unknown_epoch_is_asked_for_and_no_cloud_blamed() -> None:
     assert FetchGrant(A.device_id, b"next") in actions
     [report] = [one for one in actions if isinstance(one, Report)]
     assert report.fault is Fault.UNKNOWN_EPOCH and not report.fault.lie
+    assert not follow.unread, "that cloud may have made it up"
     again = follow.head_arrived(A.device_id, 1, data, 2.0, NOON)
     assert not any(isinstance(one, FetchGrant) for one in again), "not for every copy"
-    assert follow.doubts()
+    assert follow.doubts() and follow.unread == {A.device_id}
     ring.keys[b"next"] = bytes(32)
     follow.grant_arrived()
     asked = follow.due(3.0, NOON)
@@ -229,7 +230,7 @@ def test_the_key_of_an_unknown_epoch_is_asked_for_and_no_cloud_blamed() -> None:
     for cloud in (0, 1):
         follow.head_arrived(A.device_id, cloud, data, 3.0, NOON)
     assert follow.newest(A.device_id) == head
-    assert not follow.doubts()
+    assert not follow.doubts() and not follow.unread
 
 
 def test_the_key_of_a_segment_is_asked_of_the_device_that_put_it_there() -> None:
