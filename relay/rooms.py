@@ -14,6 +14,8 @@ from relay.spaces import Space
 
 __all__ = ["MAX_OBJECT", "Room", "Rooms", "objects_of", "size_of"]
 
+_NAMES: Final = 64
+
 MAX_OBJECT: Final = 64 << 20
 """Bytes; shares of packs are the largest objects, at most half as large."""
 
@@ -61,12 +63,18 @@ class Room:
         self.store = FileStore(folder.as_uri())
         self._counting = threading.Lock()
         self._used: int | None = None
+        # What an object takes is seen before it is changed: two changes at a time would both count it.
+        self._changing = [threading.Lock() for _ in range(_NAMES)]
 
     def put(self, name: str, data: bytes, quota: int, *, only_new: bool) -> bool:
         """Store an object, or with *only_new* only one that is not there; whether it was stored.
 
         Raises `FullError` when the space would hold more than *quota* bytes; 0 is no bound.
         """
+        with self._alone(name):
+            return self._put(name, data, quota, only_new=only_new)
+
+    def _put(self, name: str, data: bytes, quota: int, *, only_new: bool) -> bool:
         before = self.size(name)
         more = len(data) - before
         if only_new and before:
@@ -86,9 +94,14 @@ class Room:
 
     def delete(self, name: str) -> None:
         """Remove an object, if there is one."""
-        before = self.size(name)
-        self.store.delete(name)
-        self._add(-before)
+        with self._alone(name):
+            before = self.size(name)
+            self.store.delete(name)
+            self._add(-before)
+
+    def _alone(self, name: str) -> threading.Lock:
+        """What nobody else holds who changes the object."""
+        return self._changing[hash(name) % _NAMES]
 
     def size(self, name: str) -> int:
         """The size of an object in bytes; 0 when there is none. *name* is one that objects may have."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -74,3 +76,33 @@ def test_a_space_whose_folder_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(MissingRootError):
         room.put("one", b"data", 0, only_new=False)
     assert Rooms(tmp_path).of(SPACE) is not room
+
+
+@pytest.mark.parametrize("shrink", [Room.delete, lambda room, name: room.put(name, b"", 100, only_new=False)])
+def test_what_requests_free_together_is_counted_once(
+    room: Room, monkeypatch: pytest.MonkeyPatch, shrink: Callable[[Room, str], object]
+) -> None:
+    room.put("one", bytes(60), 100, only_new=False)
+    room.put("two", bytes(40), 100, only_new=False)
+    inside, other_done = threading.Event(), threading.Event()
+
+    def held_up(work: Callable[..., object]) -> Callable[..., object]:
+        def first_waits(*given: object) -> object:
+            if not inside.is_set():
+                inside.set()
+                other_done.wait(0.2)  # it may have to wait for this one
+            return work(*given)
+
+        return first_waits
+
+    for name in ("put", "delete"):
+        monkeypatch.setattr(room.store, name, held_up(getattr(room.store, name)))
+    first = threading.Thread(target=shrink, args=(room, "one"))
+    first.start()
+    inside.wait()
+    shrink(room, "one")
+    other_done.set()
+    first.join()
+    assert room.put("three", bytes(60), 100, only_new=False)
+    with pytest.raises(FullError):
+        room.put("four", bytes(1), 100, only_new=False)
