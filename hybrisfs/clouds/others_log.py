@@ -8,6 +8,10 @@ leads to, where clouds keep older versions of them (`dispersal.reader`).
 An older head never takes the place of a newer one: what is there counts as wrong only when it cannot be the
 device's, or precedes the newest head that this device has seen. And every device judges what clouds show by
 what it has seen itself: that a head is there again makes it no fresher.
+
+Nobody here knows which clouds another device reaches: it may lack the secrets of some, or be slow. So a cloud
+is not to blame for a head that it lacks, or for an earlier one. And an earlier one is left alone while its
+device was seen just now and another cloud has the newest: the device may be replacing it this moment.
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ from sync import (
     head_name,
     segment_name,
 )
-from sync.beacons import precedes
+from sync.beacons import PROPAGATION_SECONDS, Sighting, precedes
 
 __all__ = ["OthersLog"]
 
@@ -45,6 +49,8 @@ _HEAD_LIMIT: Final = 1 << 20
 _MOST_HEADS: Final = 2000  # versions of a head: of these not the first is wanted but the last right one
 _MOST_NAMES: Final = 1_000_000
 _MOST_SEGMENTS: Final = 100_000  # of one device that are followed
+_PROPAGATION_NS: Final = int(PROPAGATION_SECONDS * 10**9)
+_NEVER_SEEN: Final = Sighting(None, None)
 
 
 class OthersLog:
@@ -72,28 +78,27 @@ class OthersLog:
         self, clouds: Collection[int], writable: Container[int]
     ) -> Iterator[Callable[[], list[Repair]]]:
         """What is to be run to put right the log of each other device."""
-        for device, kept in self._heads_seen():
-            yield partial(self._mend, device, kept, clouds, writable)
+        for device, sighting in self._seen():
+            yield partial(self._mend, device, sighting, clouds, writable)
 
-    def _heads_seen(self) -> Iterator[tuple[bytes, bytes | None]]:
-        """The other devices, and the newest head of each that was seen here."""
+    def _seen(self) -> Iterator[tuple[bytes, Sighting]]:
+        """The other devices, and what was seen of each."""
         with self._fs.state.transaction() as tx:
             sightings = tx.sightings.load()
         members = self._followed()
         for device in sorted({*members.public_keys, *map(device_id_of, members.former)}):
             if device != self._own:
-                seen = sightings.get(device)
-                yield device, seen.head if seen is not None else None
+                yield device, sightings.get(device, _NEVER_SEEN)
 
     def looks(self, clouds: Collection[int]) -> list[Callable[[], list[tuple[int, Finding | None]]]]:
         """The looks at the log of each other device. Each yields the cloud of an object, and what is wrong
         with it. Objects that no cloud has or keeps are left out: whether they should be there is unknown."""
-        return [partial(self._look, device, kept, clouds) for device, kept in self._heads_seen()]
+        return [partial(self._look, device, sighting, clouds) for device, sighting in self._seen()]
 
     def _look(
-        self, device: bytes, kept: bytes | None, clouds: Collection[int]
+        self, device: bytes, sighting: Sighting, clouds: Collection[int]
     ) -> list[tuple[int, Finding | None]]:
-        heads, findings = self._look_for_heads(device, kept, clouds)
+        heads, findings = self._look_for_heads(device, sighting, clouds)
         if heads.newest is None:
             return []
         told = [] if heads.newer else list(findings.items())
@@ -107,9 +112,9 @@ class OthersLog:
         return told
 
     def _mend(
-        self, device: bytes, kept: bytes | None, clouds: Collection[int], writable: Container[int]
+        self, device: bytes, sighting: Sighting, clouds: Collection[int], writable: Container[int]
     ) -> list[Repair]:
-        heads, findings = self._look_for_heads(device, kept, clouds)
+        heads, findings = self._look_for_heads(device, sighting, clouds)
         name = head_name(device)
         if heads.newest is None:
             return []
@@ -121,24 +126,38 @@ class OthersLog:
         return repairs
 
     def _look_for_heads(
-        self, device: bytes, kept: bytes | None, clouds: Collection[int]
+        self, device: bytes, sighting: Sighting, clouds: Collection[int]
     ) -> tuple[_Heads, dict[int, Finding | None]]:
         """The heads of a device, and what is wrong with that on each cloud that tells."""
-        heads = _Heads(kept, partial(self._decoded, device))
+        heads = _Heads(sighting.head, partial(self._decoded, device))
         name = head_name(device)
         findings: dict[int, Finding | None] = {}
         for cloud in clouds:
-            found = self._upkeep.look_at(cloud, name, _HEAD_LIMIT, heads.check, heads.take)
+            found = self._look_at(cloud, name, heads)
             if found is None or found.kind != "unreadable":
                 findings[cloud] = found
+        age_ns = self._fs.environment.time_ns() - (sighting.seen_ns or 0)
+        replacing = age_ns < _PROPAGATION_NS and None in findings.values()
+        findings = {
+            cloud: None if replacing and found is not None and found.kind == "stale" else found
+            for cloud, found in findings.items()
+        }
         for cloud, found in findings.items():
             if found is not None:
                 older = self._upkeep.recall(cloud, name, _HEAD_LIMIT, heads.consider, _MOST_HEADS)
                 findings[cloud] = replace(found, older=older, expected=None)
-        for cloud, found in findings.items():
-            if found is not None:
                 self._upkeep.excuse(cloud, name)  # no record here says that it has it
         return heads, findings
+
+    def _look_at(self, cloud: int, name: str, heads: _Heads) -> Finding | None:
+        """What is wrong with a head on a cloud."""
+        late = list[str]()
+
+        def take(data: bytes) -> None:
+            late[:] = [reason] if (reason := heads.take(data)) else []
+
+        found = self._upkeep.look_at(cloud, name, _HEAD_LIMIT, heads.check, take, acknowledged=False)
+        return Finding("stale", f"{name} is {late[0]}") if found is None and late else found
 
     def _put_head(
         self, cloud: int, name: str, finding: Finding, heads: _Heads, writable: Container[int]
@@ -151,7 +170,7 @@ class OthersLog:
         refused = put(cloud, name, heads.newest[1])
         if refused is not None:
             return Repair(cloud, finding, None, refused)
-        after = self._upkeep.look_at(cloud, name, _HEAD_LIMIT, heads.check)
+        after = self._look_at(cloud, name, heads)
         return Repair(cloud, finding, cloud if after is None else None, after.what if after else "")
 
     def _followed(self) -> Members:
@@ -244,14 +263,15 @@ class _Heads:
             self.newest = head, data
 
     def check(self, data: bytes) -> None:
-        """Raise DecodeError unless it is a head that does not precede the one that this device has seen. A
-        head that this device cannot read passes."""
+        """Raise DecodeError unless it is a head of the device. One that this device cannot read passes."""
         with contextlib.suppress(UnreadableHereError):
-            head = self._decode(data)
-            if self._floor is not None and precedes(head, self._floor):
-                raise DecodeError("it is an earlier head than the one known")
+            self._decode(data)
 
-    def take(self, data: bytes) -> None:
-        """`check` what a cloud shows now, and take note of it."""
-        self.check(data)
+    def take(self, data: bytes) -> str:
+        """Take note of what a cloud shows now. Return what is wrong with it if it is an earlier head than the
+        one that this device has seen, else nothing. Raises DecodeError."""
         self.consider(data)
+        with contextlib.suppress(UnreadableHereError):
+            if self._floor is not None and precedes(self._decode(data), self._floor):
+                return "an earlier one than the machine has written elsewhere"
+        return ""

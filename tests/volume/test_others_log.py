@@ -50,7 +50,10 @@ class Clouds:
         limit: int,
         verify: Callable[[bytes], object],
         take: Callable[[bytes], object] | None = None,
+        *,
+        acknowledged: bool,
     ) -> Finding | None:
+        assert not acknowledged, "nobody here knows what others have put where"
         data = self.present[cloud]
         if data is None:
             return Finding("missing", name)
@@ -84,14 +87,30 @@ class Clouds:
         """It is not accused."""
 
 
-def mend(clouds: Clouds, seen: bytes | None = None) -> list[Repair]:
+NOW_NS = 10**18
+
+
+def others_log(clouds: Clouds, seen: bytes | None, seconds: float) -> OthersLog:
+    """Of a device that saw the newest head, and its author, so long ago."""
     fs = mock.MagicMock()
+    fs.environment.time_ns = lambda: NOW_NS
     tx = fs.state.transaction().__enter__()
     tx.members.writers.return_value = Members([AUTHOR.public, OWN.public])
-    tx.sightings.load.return_value = {AUTHOR.device_id: Sighting(seen, None)}
+    sighting = Sighting(seen, NOW_NS - round(seconds * 10**9))
+    tx.sightings.load.return_value = {AUTHOR.device_id: sighting}
     both = mock.Mock(copies=lambda: 2)
-    one = OthersLog(fs, OWN.device_id, VOLUME, KEYS, clouds, mock.Mock(), both)  # type: ignore[arg-type]
+    return OthersLog(fs, OWN.device_id, VOLUME, KEYS, clouds, mock.Mock(), both)  # type: ignore[arg-type]
+
+
+def mend(clouds: Clouds, seen: bytes | None = None, seconds: float = 3600.0) -> list[Repair]:
+    one = others_log(clouds, seen, seconds)
     return [repair for run in one.mends(clouds.present, {*clouds.present}) for repair in run()]
+
+
+def scrubbed(clouds: Clouds, seen: bytes | None = None, seconds: float = 3600.0) -> dict[int, str]:
+    """What is wrong, by cloud."""
+    found = [pair for run in others_log(clouds, seen, seconds).looks(clouds.present) for pair in run()]
+    return {cloud: finding.kind for cloud, finding in found if finding is not None}
 
 
 def test_the_newest_that_is_known_takes_the_place_of_what_is_wrong() -> None:
@@ -127,3 +146,27 @@ def test_where_there_never_was_one_nothing_is_put() -> None:
     clouds = Clouds({0: None, 1: None}, {})
     assert mend(clouds) == []
     assert clouds.present == {0: None, 1: None}
+
+
+def test_an_earlier_head_is_not_called_corrupt() -> None:
+    """Its machine may lack the secrets of this cloud: then only a repair put a head there."""
+    assert scrubbed(Clouds({0: head(2), 1: head(5), 2: b"?", 3: None}, {}), seen=head(4)) == {
+        0: "stale",
+        2: "corrupt",
+        3: "missing",
+    }
+
+
+def test_a_head_that_is_being_replaced_is_not_wrong_and_not_touched() -> None:
+    """Its machine wrote a moment ago, to one cloud after the other."""
+    clouds = Clouds({0: head(2), 1: head(5)}, {})
+    assert scrubbed(clouds, seen=head(5), seconds=1.0) == {}
+    assert mend(clouds, seen=head(5), seconds=1.0) == []
+    assert clouds.present == {0: head(2), 1: head(5)}
+
+
+def test_heads_that_were_set_back_on_all_clouds_are_wrong_at_once() -> None:
+    clouds = Clouds({0: head(2), 1: head(3)}, {})
+    assert scrubbed(clouds, seen=head(5), seconds=1.0) == {0: "stale", 1: "stale"}
+    mend(clouds, seen=head(5), seconds=1.0)
+    assert clouds.present == {0: head(5), 1: head(5)}
