@@ -272,10 +272,16 @@ function route() {
   }
   tick();
   draw();
+  showCurrent();
+}
+
+/** Scroll the row of sections to the one that is shown: on a phone there is no room for all. */
+function showCurrent() {
   document.querySelector("nav a[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 }
 
 addEventListener("hashchange", route);
+addEventListener("resize", showCurrent);
 document.addEventListener("visibilitychange", tick);
 draw(); // something to see while the code is exchanged
 try {
