@@ -13,7 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from hybrisfs.api.volumes import VolumeListRequest
-from hybrisfs.client import Client, answer_at_once, volume_names
+from hybrisfs.client import Client, UsageError, answer_at_once, shown, volume_names
 
 __all__ = [
     "Place",
@@ -34,9 +34,8 @@ __all__ = [
     "mounted_place",
     "moment",
     "named_place",
+    "place_unless_volume",
     "span",
-    "volume_argument",
-    "volume_option",
 ]
 
 
@@ -87,6 +86,21 @@ def mounted_place(client: Client, path: str) -> Place | None:
             within = os.path.relpath(real, volume.mountpoint)
             return Place(volume.name, "" if within == "." else within)
     return None
+
+
+def place_unless_volume(client: Client, word: str) -> Place | None:
+    """Where *word* leads to, None if it is the name of a volume. Raises UsageError."""
+    if word in volume_names():
+        return None
+    absolute([word])  # the present folder may have gone
+    if os.sep not in word and not os.path.lexists(word):
+        return None
+    place = mounted_place(client, word)
+    if place is None and os.sep in word:
+        raise UsageError(
+            f"{shown(word)} is in no mounted volume", advice="Name a volume, or a file or folder of one."
+        )
+    return place
 
 
 def named_place(client: Client, path: str, volume: str | None) -> tuple[str | None, str]:
@@ -198,12 +212,6 @@ def _is_plain(name: str) -> bool:
     return name.isprintable() and not set("*?[\\") & set(name) and not name.startswith(("-", "~"))
 
 
-volume_argument: Final[Callable[[_Function], _Function]] = click.argument(
-    "name", metavar="VOLUME", shell_complete=complete_volumes
-)
-"""The volume, which has to be named."""
-
-
 class SizeType(click.ParamType[int]):
     """A number of bytes, like 500M or 40G; the units are powers of 1000."""
 
@@ -232,14 +240,6 @@ make_option: Final[Callable[[_Function], _Function]] = click.option(
     "--make",
     is_flag=True,
     help="Make a file:// folder also when its parent is not there, or no disk is mounted.",
-)
-
-volume_option: Final[Callable[[_Function], _Function]] = click.option(
-    "--volume",
-    "name",
-    metavar="NAME",
-    help="Which volume, if there are several.",
-    shell_complete=complete_volumes,
 )
 
 

@@ -14,6 +14,7 @@ from msgspec import Struct
 from cli import output
 from cli.arguments import Place, absolute, complete_files, moment, mounted_place
 from cli.output import columns, json_option, progress_bar, shown
+from cli.usage import command
 from hybrisfs.api.request import Moved
 from hybrisfs.api.versions import Differing, SomeDiffering, VersionsDiffRequest, VersionsIdRequest
 from hybrisfs.client import Client, DaemonError
@@ -42,7 +43,7 @@ class Compared(Struct):
     differences: list[Differing]
 
 
-@click.command(
+@command(
     "id", epilog="\b\nExamples:\n  hybrisfs versions id ~/HybrisFS/data\n  hybrisfs versions id data --at 3d"
 )
 @click.argument("path", shell_complete=complete_files)
@@ -63,7 +64,7 @@ def id_(path: str, at: str | None, as_json: bool) -> None:
     output.show(facts, as_json, lambda one: [one.id])
 
 
-@click.command(epilog="\b\nExamples:\n  hybrisfs versions verify f1-2c26... ~/HybrisFS/data.csv")
+@command(epilog="\b\nExamples:\n  hybrisfs versions verify f1-2c26... ~/HybrisFS/data.csv")
 @click.argument("id", metavar="ID")
 @click.argument("path", shell_complete=complete_files)
 @json_option
@@ -89,7 +90,7 @@ def _describe_verified(facts: Verified) -> list[str]:
     ]
 
 
-@click.command(
+@command(
     epilog="\b\nExamples:\n  hybrisfs versions diff ~/HybrisFS/src /mnt/usb/src\n"
     "  hybrisfs versions diff ~/HybrisFS/.hybrisfs/at/2026-11-20/src ~/HybrisFS/src"
 )

@@ -9,11 +9,10 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from cli.arguments import complete_clouds, complete_volumes, make_option, volume_option
+from cli.arguments import complete_clouds, make_option
 from cli.cost import price
 from cli.output import (
     NOT_YET,
-    Commands,
     columns,
     describe_retention,
     json_option,
@@ -26,6 +25,7 @@ from cli.output import (
     warned,
 )
 from cli.secrets import ask_secrets, code_option, read_code, read_secrets
+from cli.usage import Commands, volume_argument, volume_option
 from hybrisfs.api.clouds import (
     AddedCloud,
     CloudAddRequest,
@@ -88,7 +88,7 @@ def _waits(command: _Function) -> _Function:
 
 
 @cloud.command("list", epilog="\b\nExample:\n  hybrisfs cloud list --json")
-@click.argument("name", required=False, shell_complete=complete_volumes)
+@volume_argument(required=False)
 @json_option
 def list_(name: str | None, as_json: bool) -> None:
     """List the clouds of the volume NAME: how they are, and what they hold.

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 import click
 
 from cli.arguments import absolute, complete_files
-from cli.output import Commands, columns, count, json_option, show, shown, size
+from cli.output import columns, count, json_option, show, shown, size
+from cli.usage import Commands
 from hybrisfs.api.copies import (
     CopiesListRequest,
     CopiesSetRequest,

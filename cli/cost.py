@@ -8,26 +8,17 @@ from typing import Any, TypeVar
 
 import click
 
-from cli.arguments import complete_clouds, complete_volumes, volume_option
-from cli.output import (
-    about_money,
-    columns,
-    count,
-    describe_archive,
-    json_option,
-    money,
-    show,
-    shown,
-    size,
-)
+from cli.arguments import complete_clouds
+from cli.output import about_money, columns, count, describe_archive, json_option, money, show, shown, size
+from cli.usage import command, volume_argument, volume_option
 from hybrisfs.api.cost import CloudCost, CloudPrice, CloudPriceRequest, Cost, CostRequest, Month
 from hybrisfs.client import Client
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-@click.command(epilog="\b\nExamples:\n  hybrisfs cost\n  hybrisfs cost photos --json")
-@click.argument("name", required=False, shell_complete=complete_volumes)
+@command(epilog="\b\nExamples:\n  hybrisfs cost\n  hybrisfs cost photos --json")
+@volume_argument(required=False)
 @json_option
 def cost(name: str | None, as_json: bool) -> None:
     """Show what the clouds of the volume NAME charge in a month, and what the archive saves.
@@ -122,7 +113,7 @@ def _amount(option: str, what: str) -> Callable[[_Function], _Function]:
     return click.option(option, type=click.FloatRange(min=0), metavar="USD", help=what)
 
 
-@click.command(
+@command(
     "price",
     epilog="""\b
 Examples:

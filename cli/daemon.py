@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import click
 
-from cli.output import Commands, columns, json_option, print_json, shown
+from cli.output import columns, json_option, print_json, shown
+from cli.usage import Commands, command
 from hybrisfs.client import (
     Message,
     NotRunningError,
@@ -19,7 +20,7 @@ from hybrisfs.client import (
 )
 
 
-@click.command(epilog="\b\nExamples:\n  hybrisfs daemon\n  hybrisfs daemon --stop")
+@command(epilog="\b\nExamples:\n  hybrisfs daemon\n  hybrisfs daemon --stop")
 @click.option("--stop", is_flag=True, help="Unmount everything and end the daemon that runs.")
 def daemon(stop: bool) -> int:
     """Run the daemon in the foreground until SIGTERM or Ctrl-C; it then unmounts everything and ends.
@@ -121,7 +122,7 @@ def _linger() -> list[str]:
 _COLOURS = {"ok": "green", "warn": "yellow", "bad": "red"}
 
 
-@click.command(epilog="\b\nExamples:\n  hybrisfs doctor\n  hybrisfs doctor --json")
+@command(epilog="\b\nExamples:\n  hybrisfs doctor\n  hybrisfs doctor --json")
 @json_option
 def doctor(as_json: bool) -> int:
     """Examine this machine: FUSE, disk, limits, clock, daemon, mounts and clouds; changes nothing.

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import click
 
-from cli.arguments import complete_conflicts, named_place, volume_option
+from cli.arguments import complete_conflicts, named_place
 from cli.merge_tool import beside, changed_by_tool, difference, kept
-from cli.output import Commands, columns, count, json_option, moment, show, shown, size
+from cli.output import columns, count, json_option, moment, show, shown, size
+from cli.usage import Commands, volume_argument, volume_option
 from hybrisfs.api.decisions import (
     Conflicts,
     ConflictsCompareRequest,
@@ -32,7 +33,7 @@ def conflicts() -> None:
 
 
 @conflicts.command("list", epilog="\b\nExample:\n  hybrisfs conflicts list --json")
-@volume_option
+@volume_argument(required=False)
 @json_option
 def list_conflicts(name: str | None, as_json: bool) -> None:
     """List what stands under a conflict name, keys with several values, and containers that were moved while
@@ -157,7 +158,7 @@ def deletions() -> None:
 
 
 @deletions.command("list", epilog="\b\nExample:\n  hybrisfs deletions list --json")
-@volume_option
+@volume_argument(required=False)
 @json_option
 def list_deletions(name: str | None, as_json: bool) -> None:
     """List what waits. This machine goes on showing what was there, and shows all else that is new."""

@@ -12,15 +12,10 @@ from typing import TextIO
 import click
 from msgspec import UNSET
 
-from cli.arguments import (
-    complete_devices,
-    complete_directories,
-    complete_volumes,
-    mounted_place,
-    volume_option,
-)
-from cli.output import Commands, columns, count, json_option, moment, print_json, quoted, show, shown
+from cli.arguments import complete_devices, complete_directories, mounted_place
+from cli.output import columns, count, json_option, moment, print_json, quoted, show, shown
 from cli.secrets import passphrase_file_option, read_passphrase
+from cli.usage import Commands, volume_argument, volume_option
 from hybrisfs.api.devices import (
     Accused,
     Device,
@@ -116,7 +111,7 @@ Example:
   hybrisfs device invite
   then on the other machine: hybrisfs device join CODE"""
 )
-@click.argument("name", required=False, shell_complete=complete_volumes)
+@volume_argument(required=False)
 @click.option(
     "--valid",
     type=click.IntRange(10, 86400),
@@ -202,7 +197,7 @@ def _describe_joined(facts: MadeVolume) -> Iterator[str]:
 
 
 @device.command("list", epilog="\b\nExample:\n  hybrisfs device list --json")
-@click.argument("name", required=False, shell_complete=complete_volumes)
+@volume_argument(required=False)
 @json_option
 def list_(name: str | None, as_json: bool) -> None:
     """List the machines of the volume NAME, and when each was last seen."""

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import click
 
-from cli.arguments import absolute, complete_files, complete_volumes
-from cli.output import NOT_YET, Commands, columns, count, json_option, progress_bar, show, shown, size
+from cli.arguments import absolute, complete_files
+from cli.output import NOT_YET, columns, count, json_option, progress_bar, show, shown, size
+from cli.usage import Commands, command, volume_argument
 from hybrisfs.api.files import (
     EvictedPath,
     EvictedPaths,
@@ -31,7 +32,7 @@ from hybrisfs.api.maintenance import CacheDropRequest, Dropped
 from hybrisfs.client import Client
 
 
-@click.command(epilog="\b\nExample:\n  hybrisfs pin --wait ~/HybrisFS/Music")
+@command(epilog="\b\nExample:\n  hybrisfs pin --wait ~/HybrisFS/Music")
 @click.argument("paths", shell_complete=complete_files, metavar="[PATH]...", nargs=-1)
 @click.option("--wait", is_flag=True, help="Wait until all of it is on this machine.")
 @click.option(
@@ -93,7 +94,7 @@ def _pins(facts: Pins) -> list[str]:
 # -- hybrisfs unpin -------------------------------------------------------------------------------------
 
 
-@click.command(epilog="\b\nExample:\n  hybrisfs unpin ~/HybrisFS/Music")
+@command(epilog="\b\nExample:\n  hybrisfs unpin ~/HybrisFS/Music")
 @click.argument("paths", shell_complete=complete_files, metavar="PATH...", nargs=-1, required=True)
 @json_option
 def unpin(paths: tuple[str, ...], as_json: bool) -> None:
@@ -109,7 +110,7 @@ def unpin(paths: tuple[str, ...], as_json: bool) -> None:
 # -- hybrisfs evict -------------------------------------------------------------------------------------
 
 
-@click.command(epilog="\b\nExample:\n  hybrisfs evict ~/HybrisFS/Videos")
+@command(epilog="\b\nExample:\n  hybrisfs evict ~/HybrisFS/Videos")
 @click.argument("paths", shell_complete=complete_files, metavar="PATH...", nargs=-1, required=True)
 @json_option
 def evict(paths: tuple[str, ...], as_json: bool) -> None:
@@ -148,7 +149,7 @@ def cache() -> None:
 
 
 @cache.command(epilog="\b\nExample:\n  hybrisfs cache drop photos")
-@click.argument("name", required=False, shell_complete=complete_volumes)
+@volume_argument(required=False)
 @json_option
 def drop(name: str | None, as_json: bool) -> None:
     """Forget every cached byte of the volume NAME that the clouds hold.

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import click
 
-from cli.arguments import volume_option
-from cli.output import Commands, columns, count, describe_ignored, json_option, show, shown
+from cli.output import columns, count, describe_ignored, json_option, show, shown
+from cli.usage import Commands, volume_argument, volume_option
 from hybrisfs.api.ignoring import IgnoreAddRequest, IgnoreListRequest, IgnoreRemoveRequest, IgnoreRules
 from hybrisfs.client import Client
 
@@ -65,7 +65,7 @@ def remove(patterns: tuple[str, ...], name: str | None, as_json: bool) -> None:
 @click.option(
     "--limit", type=click.IntRange(0, 1000), default=20, show_default=True, help="How many paths to list."
 )
-@volume_option
+@volume_argument(required=False)
 @json_option
 def list_(limit: int, name: str | None, as_json: bool) -> None:
     """List the rules, and what they keep on this machine: files, and folders with all that is in them."""

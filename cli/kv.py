@@ -13,9 +13,10 @@ from typing import IO, Final
 
 import click
 
-from cli.arguments import complete_containers, complete_keys, volume_argument
+from cli.arguments import complete_containers, complete_keys
 from cli.kv_containers import COMMANDS
-from cli.output import Commands, columns, count, json_option, moment, print_json, show, shown, size
+from cli.output import columns, count, json_option, moment, print_json, show, shown, size
+from cli.usage import Commands, volume_argument
 from hybrisfs.api.key_value import (
     KeyFacts,
     KeyNeed,
@@ -138,7 +139,7 @@ Examples:
   date | hybrisfs kv put home notes/now
   hybrisfs kv put home locks/nightly owner.txt --if-absent"""
 )
-@volume_argument
+@volume_argument(metavar="VOLUME")
 @_address
 @_source
 @click.option("--if-absent", is_flag=True, help="Write only if the key does not exist.")
@@ -179,7 +180,7 @@ def _uploading(source: str) -> Iterator[tuple[Client, str]]:
 
 
 @kv.command(epilog="\b\nExample:\n  date | hybrisfs kv append home notes/log")
-@volume_argument
+@volume_argument(metavar="VOLUME")
 @_address
 @_source
 @json_option
@@ -195,7 +196,7 @@ def append(name: str, address: str, source: str, as_json: bool) -> None:
 
 
 @kv.command(epilog="\b\nExample:\n  printf 42 | hybrisfs kv replace home counters/visits 0")
-@volume_argument
+@volume_argument(metavar="VOLUME")
 @_address
 @click.argument("offset", type=click.IntRange(min=0))
 @_source
@@ -218,7 +219,7 @@ Examples:
   hybrisfs kv get home notes/today
   hybrisfs kv get home notes/today today.txt --max-age 60"""
 )
-@volume_argument
+@volume_argument(metavar="VOLUME")
 @_address
 @click.argument("target", metavar="[FILE]", default="-", type=click.Path(allow_dash=True))
 @click.option(
@@ -314,7 +315,7 @@ def _show(value: bytes) -> None:
 
 
 @kv.command(epilog="\b\nExample:\n  hybrisfs kv delete home notes/today")
-@volume_argument
+@volume_argument(metavar="VOLUME")
 @_address
 @_if_match
 @_if_version
@@ -340,7 +341,7 @@ Examples:
   hybrisfs kv list home notes
   hybrisfs kv list home notes/2026- --json""",
 )
-@volume_argument
+@volume_argument(metavar="VOLUME")
 @click.argument("address", metavar="CONTAINER[/PREFIX]", shell_complete=complete_containers)
 @json_option
 def list_(name: str, address: str, as_json: bool) -> None:
@@ -368,7 +369,7 @@ Examples:
   hybrisfs kv tput home --put bank/anna a.json --delete bank/old
   hybrisfs kv tput home --put bank/anna a.json --if-match bank/bert 8-41"""
 )
-@volume_argument
+@volume_argument(metavar="VOLUME")
 @click.option(
     "--put",
     "puts",

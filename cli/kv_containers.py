@@ -6,8 +6,9 @@ from typing import Final
 
 import click
 
-from cli.arguments import complete_containers, volume_argument
+from cli.arguments import complete_containers
 from cli.output import columns, count, json_option, print_json, progress_bar, show, shown
+from cli.usage import command, volume_argument
 from hybrisfs.api.key_value import (
     IN_CLOUDS,
     IN_LOG,
@@ -28,7 +29,7 @@ from hybrisfs.client import Client
 __all__ = ["COMMANDS"]
 
 
-@click.command(
+@command(
     epilog="""\b
 Examples:
   hybrisfs kv create home notes
@@ -37,7 +38,7 @@ Examples:
   hybrisfs kv create home bank --metadata 'etcds://db1.org?names=sealed'
   hybrisfs kv create home notes --metadata zookeeper://zk1,zk2,zk3/notes"""
 )
-@volume_argument
+@volume_argument(metavar="VOLUME")
 @click.argument("container")
 @click.option(
     "--metadata",
@@ -75,13 +76,13 @@ def create(name: str, container: str, metadata: str | None) -> None:
     click.echo(f"Made the container {shown(container)}, {what}.")
 
 
-@click.command(
+@command(
     epilog="""\b
 Examples:
   hybrisfs kv session home
   hybrisfs kv session home "$SESSION" && hybrisfs kv get home notes/today"""
 )
-@volume_argument
+@volume_argument(metavar="VOLUME")
 @click.argument("seen", metavar="[SESSION]", required=False)
 @click.option(
     "--wait",
@@ -102,8 +103,8 @@ def session(name: str, seen: str | None, patience: float) -> None:
         click.echo(client.call(KvSessionRequest(name, seen, patience)).session)
 
 
-@click.command(epilog="\b\nExample:\n  hybrisfs kv drop home notes")
-@volume_argument
+@command(epilog="\b\nExample:\n  hybrisfs kv drop home notes")
+@volume_argument(metavar="VOLUME")
 @click.argument("container", shell_complete=complete_containers)
 def drop(name: str, container: str) -> None:
     """Remove a container that holds no keys any more."""
@@ -112,8 +113,8 @@ def drop(name: str, container: str) -> None:
     click.echo(f"Removed the container {shown(container)}.")
 
 
-@click.command(epilog="\b\nExample:\n  hybrisfs kv containers home --json")
-@volume_argument
+@command(epilog="\b\nExample:\n  hybrisfs kv containers home --json")
+@volume_argument(metavar="VOLUME")
 @json_option
 def containers(name: str, as_json: bool) -> int:
     """List the containers, and where the metadata of each are.
@@ -136,11 +137,11 @@ def containers(name: str, as_json: bool) -> int:
     return 1 if silent else 0
 
 
-@click.command(
+@command(
     epilog="\b\nExamples:\n  hybrisfs kv migrate home notes --metadata etcd://db1,db2,db3"
     "\n  hybrisfs kv migrate home/notes --metadata device"
 )
-@volume_argument
+@volume_argument(metavar="VOLUME")
 @click.argument("container", required=False, shell_complete=complete_containers)
 @click.option(
     "--metadata", metavar="device|log|clouds|URL", required=True, help="Where the list of keys is to be."
@@ -177,8 +178,8 @@ def migrate(name: str, container: str | None, metadata: str, as_json: bool) -> N
     )
 
 
-@click.command(epilog="\b\nExample:\n  hybrisfs kv forget home etcd://db1,db2,db3")
-@volume_argument
+@command(epilog="\b\nExample:\n  hybrisfs kv forget home etcd://db1,db2,db3")
+@volume_argument(metavar="VOLUME")
 @click.argument("url")
 def forget(name: str, url: str) -> None:
     """Stop using an etcd or a ZooKeeper, on all machines of the volume.
@@ -190,8 +191,8 @@ def forget(name: str, url: str) -> None:
     click.echo(f"{shown(url)} is not used any more.")
 
 
-@click.command(epilog="\b\nExamples:\n  hybrisfs kv clean home --dry-run\n  hybrisfs kv clean home --former")
-@volume_argument
+@command(epilog="\b\nExamples:\n  hybrisfs kv clean home --dry-run\n  hybrisfs kv clean home --former")
+@volume_argument(metavar="VOLUME")
 @click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
 @click.option(
     "--former",
@@ -225,8 +226,8 @@ def _explain_cleaning(facts: Cleaned, *, dry_run: bool) -> None:
         click.echo(f"  not on {shown(one.cloud)}: {shown(one.why)}")
 
 
-@click.command(epilog="\b\nExample:\n  hybrisfs kv rebuild home")
-@volume_argument
+@command(epilog="\b\nExample:\n  hybrisfs kv rebuild home")
+@volume_argument(metavar="VOLUME")
 @json_option
 def rebuild(name: str, as_json: bool) -> int:
     """Make the list of keys (kv.db) again, when it is damaged.

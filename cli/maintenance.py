@@ -7,8 +7,8 @@ from functools import partial
 
 import click
 
-from cli.arguments import complete_volumes
 from cli.output import columns, count, json_option, moment, progress_bar, quoted, show, shown, size
+from cli.usage import command, volume_argument
 from hybrisfs.api.maintenance import (
     CheckedVolume,
     Collected,
@@ -27,8 +27,8 @@ from hybrisfs.api.maintenance import (
 from hybrisfs.client import Client
 
 
-@click.command(epilog="\b\nExamples:\n  hybrisfs fsck\n  hybrisfs fsck photos --clouds")
-@click.argument("name", required=False, shell_complete=complete_volumes)
+@command(epilog="\b\nExamples:\n  hybrisfs fsck\n  hybrisfs fsck photos --clouds")
+@volume_argument(required=False)
 @click.option("--clouds", is_flag=True, help="Also do what hybrisfs scrub does: it takes time and traffic.")
 @click.option("-v", "--verbose", is_flag=True, help="Say how much of what was checked.")
 @json_option
@@ -70,8 +70,8 @@ def _checked(facts: CheckedVolume, clouds: bool, verbose: bool) -> Iterator[str]
 # -- hybrisfs scrub -------------------------------------------------------------------------------------
 
 
-@click.command(epilog="\b\nExamples:\n  hybrisfs scrub\n  hybrisfs scrub photos --sample 5")
-@click.argument("name", required=False, shell_complete=complete_volumes)
+@command(epilog="\b\nExamples:\n  hybrisfs scrub\n  hybrisfs scrub photos --sample 5")
+@volume_argument(required=False)
 @click.option(
     "--sample",
     metavar="P",
@@ -142,8 +142,8 @@ def _unnamed(values: UnnamedValues, volume: str) -> Iterator[str]:
 # -- hybrisfs repair ------------------------------------------------------------------------------------
 
 
-@click.command(epilog="\b\nExample:\n  hybrisfs scrub photos || hybrisfs repair photos")
-@click.argument("name", required=False, shell_complete=complete_volumes)
+@command(epilog="\b\nExample:\n  hybrisfs scrub photos || hybrisfs repair photos")
+@volume_argument(required=False)
 @json_option
 def repair(name: str | None, as_json: bool) -> int:
     """Rebuild what the clouds of the volume NAME have lost or damaged.
@@ -186,8 +186,8 @@ def _repaired_cloud(cloud: RepairedCloud) -> str:
 # -- hybrisfs gc ----------------------------------------------------------------------------------------
 
 
-@click.command(epilog="\b\nExamples:\n  hybrisfs gc --dry-run\n  hybrisfs gc photos")
-@click.argument("name", required=False, shell_complete=complete_volumes)
+@command(epilog="\b\nExamples:\n  hybrisfs gc --dry-run\n  hybrisfs gc photos")
+@volume_argument(required=False)
 @click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
 @json_option
 def gc(name: str | None, dry_run: bool, as_json: bool) -> int:

@@ -7,13 +7,14 @@ from typing import Final
 
 import click
 
+from cli.usage import command
 from hybrisfs.api.traffic import METRICS_TYPE, MetricsRequest
 from hybrisfs.client import Client, HybrisError
 
 _PATIENCE: Final = 10.0  # seconds that a client may take to ask
 
 
-@click.command(epilog="\b\nExamples:\n  hybrisfs metrics\n  hybrisfs metrics --serve 9797")
+@command(epilog="\b\nExamples:\n  hybrisfs metrics\n  hybrisfs metrics --serve 9797")
 @click.option(
     "--serve",
     "port",

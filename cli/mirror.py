@@ -7,19 +7,9 @@ from typing import Final
 
 import click
 
-from cli.arguments import complete_directories, complete_volumes, volume_option
-from cli.output import (
-    Commands,
-    columns,
-    count,
-    exact_moment,
-    json_option,
-    print_json,
-    progress_bar,
-    show,
-    shown,
-    size,
-)
+from cli.arguments import complete_directories
+from cli.output import columns, count, exact_moment, json_option, print_json, progress_bar, show, shown, size
+from cli.usage import Commands, command, volume_argument, volume_option
 from hybrisfs.api.mirrors import (
     Imported,
     ImportRequest,
@@ -67,10 +57,11 @@ def add(directory: str, name: str | None, at: str | None, ignore: tuple[str, ...
 
 
 @mirror.command(name="list", epilog="\b\nExample:\n  hybrisfs mirror list")
+@volume_argument(required=False)
 @json_option
-def list_(as_json: bool) -> None:
-    """List all mirrors."""
-    show(_all(None), as_json, _table)
+def list_(name: str | None, as_json: bool) -> None:
+    """List the mirrors of the volume NAME, or of all volumes."""
+    show(_all(name), as_json, _table)
 
 
 @mirror.command(epilog="\b\nExample:\n  hybrisfs mirror remove ~/Projects")
@@ -88,7 +79,7 @@ def remove(directory: str, as_json: bool) -> None:
 
 
 @mirror.command(epilog="\b\nExample:\n  hybrisfs mirror status")
-@click.argument("name", required=False, shell_complete=complete_volumes)
+@volume_argument(required=False)
 @json_option
 def status(name: str | None, as_json: bool) -> int:
     """Show how each mirror is doing. The exit code is 1 when one needs somebody."""
@@ -162,7 +153,7 @@ def _decide(directory: str, accepted: bool) -> VolumeMirror:
 # -- hybrisfs import ------------------------------------------------------------------------------------
 
 
-@click.command(
+@command(
     name="import",
     epilog="\b\nExamples:\n  hybrisfs import ~/Pictures --dry-run\n  hybrisfs import /mnt/home --into old",
 )

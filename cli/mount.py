@@ -9,14 +9,15 @@ from types import FrameType
 
 import click
 
-from cli.arguments import complete_directories, complete_mounts, complete_volumes
+from cli.arguments import complete_directories, complete_mounts
 from cli.output import shown
+from cli.usage import command, volume_argument
 from hybrisfs.api.volumes import MountRequest, UmountRequest, WaitUnmountedRequest
 from hybrisfs.client import Client, NotRunningError, umount_without_daemon
 
 
-@click.command(epilog="\b\nExample:\n  hybrisfs mount photos ~/Photos")
-@click.argument("name", shell_complete=complete_volumes)
+@command(epilog="\b\nExample:\n  hybrisfs mount photos ~/Photos")
+@volume_argument()
 @click.argument("directory", shell_complete=complete_directories, metavar="DIR")
 @click.option("--foreground", is_flag=True, help="Stay until it is unmounted; Ctrl-C or SIGTERM unmounts it.")
 @click.option("--allow-other", is_flag=True, help="Let other users see the folder, too.")
@@ -59,8 +60,8 @@ def _interrupt(_: int, __: FrameType | None) -> None:
 # -- hybrisfs umount ------------------------------------------------------------------------------------
 
 
-@click.command(epilog="\b\nExamples:\n  hybrisfs umount photos\n  hybrisfs umount ~/Photos")
-@click.argument("target", metavar="NAME|DIR", shell_complete=complete_mounts)
+@command(epilog="\b\nExamples:\n  hybrisfs umount photos\n  hybrisfs umount ~/Photos")
+@volume_argument("target", metavar="NAME|DIR", complete=complete_mounts)
 @click.option(
     "--lazy", is_flag=True, help="Unmount even while programs use it; they keep it until they are done."
 )

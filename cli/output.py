@@ -19,7 +19,6 @@ from hybrisfs.client import clean, quoted, shown
 
 __all__ = [
     "NOT_YET",
-    "Commands",
     "Show",
     "about_money",
     "clean",
@@ -49,20 +48,7 @@ NOT_YET: Final = 3
 _Facts = TypeVar("_Facts")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-_WHOLE: Final = 1_000  # characters; a sentence has fewer
 _UNITS: Final = ("kB", "MB", "GB", "TB", "PB")
-
-
-class Commands(click.Group):
-    """Commands with a word in common. Help lists each with its whole first sentence."""
-
-    group_class = type  # groups within are of this class, too
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(
-                [(name, one.get_short_help_str(_WHOLE)) for name, one in sorted(self.commands.items())]
-            )
 
 
 json_option: Callable[[_Function], _Function] = click.option(

@@ -8,9 +8,10 @@ from typing import Final
 
 import click
 
-from cli.arguments import complete_files, mounted_place, volume_option
+from cli.arguments import complete_places, place_unless_volume
 from cli.output import columns, json_option, pending_work, print_json, shown, size
 from cli.transfers import describe_hold
+from cli.usage import command, volume_option
 from hybrisfs.api.request import message_of
 from hybrisfs.api.status import Pending, PendingFile, PendingRequest, StatusRequest, VolumeStatus
 from hybrisfs.client import Client, judge
@@ -18,37 +19,37 @@ from hybrisfs.client import Client, judge
 _SPANS: Final = ((86400, "days"), (3600, "hours"), (60, "minutes"))
 
 
-@click.command(epilog="\b\nExamples:\n  hybrisfs pending\n  hybrisfs pending ~/HybrisFS/Videos --limit 5")
-@click.argument("path", required=False, shell_complete=complete_files)
+@command(epilog="\b\nExamples:\n  hybrisfs pending\n  hybrisfs pending ~/HybrisFS/Videos --limit 5")
+@click.argument("place", required=False, metavar="[NAME|PATH]", shell_complete=complete_places)
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many to list."
 )
 @volume_option
 @json_option
-def pending(path: str | None, limit: int, name: str | None, as_json: bool) -> None:
+def pending(place: str | None, limit: int, name: str | None, as_json: bool) -> None:
     """List which files wait for the clouds: since when, how much of each, why, and how long that may take.
 
-    With PATH, only what is in that folder. What has waited longest comes first. The time is a guess: what the
-    clouds took in the last minute may not be what they take in the next, and much may be there already.
+    NAME is a volume. With PATH, only what is in that folder. What has waited longest comes first. The time is
+    a guess: what the clouds took in the last minute may not be what they take in the next, and much may be
+    there already.
     """
     with Client.connect() as client:
         inside = ""
-        if path is not None:
-            place = mounted_place(client, path)
-            if place is None:
-                raise click.UsageError(f"{shown(path)} is in no mounted volume")
-            if name not in (None, place.volume):
-                raise click.UsageError(f"{shown(path)} is in the volume {shown(place.volume)}")
-            name, inside = place
+        if place is not None:
+            found = place_unless_volume(client, place)
+            volume, inside = found if found is not None else (place, "")
+            if name not in (None, volume):
+                raise click.UsageError(f"{shown(place)} is in the volume {shown(volume)}")
+            name = volume
         facts = client.call(PendingRequest(name, inside or None, limit))
         if as_json:
             print_json(message_of(facts))
             return
-        [volume] = client.call(StatusRequest(facts.name, without_look=True)).volumes
+        [state] = client.call(StatusRequest(facts.name, without_look=True)).volumes
     if not facts.total:
         click.echo("Nothing waits: the clouds have all of it.")
         return
-    for line in describe(facts, volume if isinstance(volume, VolumeStatus) else None):
+    for line in describe(facts, state if isinstance(state, VolumeStatus) else None):
         click.echo(line)
 
 

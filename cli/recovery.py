@@ -12,9 +12,9 @@ import click
 from msgspec import UNSET
 
 from cli import output
-from cli.arguments import complete_volumes, volume_option
-from cli.output import Commands, columns, json_option, moment, progress_bar, shown
+from cli.output import columns, json_option, moment, progress_bar, shown
 from cli.secrets import passphrase_file_option, read_passphrase
+from cli.usage import Commands, command, volume_argument, volume_option
 from hybrisfs.api.maintenance import (
     Kit,
     Kits,
@@ -46,7 +46,7 @@ Examples:
   hybrisfs recovery make --page kit.html
   hybrisfs recovery make photos --passphrase-file secret.txt"""
 )
-@click.argument("name", required=False, shell_complete=complete_volumes)
+@volume_argument(required=False)
 @click.option("--ask", is_flag=True, help="Ask for a passphrase of your own instead of drawing one.")
 @passphrase_file_option
 @click.option(
@@ -111,7 +111,7 @@ def _where(kit: Kit) -> Iterator[str]:
 
 
 @recovery.command(epilog="\b\nExample:\n  hybrisfs recovery show --json")
-@click.argument("name", required=False, shell_complete=complete_volumes)
+@volume_argument(required=False)
 @json_option
 def show(name: str | None, as_json: bool) -> int:
     """Show the recovery kits of the volume NAME, and whether the clouds hold them.
@@ -176,7 +176,7 @@ def _describe_removed(facts: RemovedKit) -> Iterator[str]:
 # -- hybrisfs recover -----------------------------------------------------------------------------------
 
 
-@click.command(
+@command(
     epilog="""\b
 Example:
   hybrisfs recover --cloud s3://bucket/home --cloud file:///mnt/disk/home

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from cli.arguments import SizeType
-from cli.output import Commands, columns, json_option, print_json, shown, size
+from cli.output import columns, json_option, print_json, shown, size
+from cli.usage import Commands
 from hybrisfs.client import relay_folder
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from cli.arguments import complete_volumes, volume_argument
-from cli.output import Commands, columns, json_option, moment, print_json, shown
+from cli.output import columns, json_option, moment, print_json, shown
+from cli.usage import Commands, volume_argument
 from hybrisfs.api.key_value import KvContainersRequest
 from hybrisfs.api.volumes import VolumeListRequest
 from hybrisfs.client import Client, UnknownVolumeError, quoted
@@ -35,7 +35,7 @@ def serve() -> None:
 def _folder_options(usual: str) -> Callable[[_Function], _Function]:
     """What all servers of files take. *usual* is where one listens by default."""
     options = (
-        volume_argument,
+        volume_argument(metavar="VOLUME"),
         click.option("--folder", metavar="PATH", default="", help="Serve this folder of the volume only."),
         click.option(
             "--listen", metavar="HOST:PORT", default=usual, show_default=True, help="Where to listen."
@@ -168,7 +168,7 @@ def user() -> None:
 
 
 @user.command("add", epilog="\b\nExample:\n  hybrisfs serve user add home phone")
-@volume_argument
+@volume_argument(metavar="VOLUME")
 @click.argument("user_name", metavar="USER")
 @json_option
 def add_user(name: str, user_name: str, as_json: bool) -> None:
@@ -188,7 +188,7 @@ def add_user(name: str, user_name: str, as_json: bool) -> None:
 
 
 @user.command("list", epilog="\b\nExample:\n  hybrisfs serve user list home")
-@volume_argument
+@volume_argument(metavar="VOLUME")
 @json_option
 def list_users(name: str, as_json: bool) -> None:
     """List the users."""
@@ -206,7 +206,7 @@ def list_users(name: str, as_json: bool) -> None:
 
 
 @user.command("remove", epilog="\b\nExample:\n  hybrisfs serve user remove home phone")
-@volume_argument
+@volume_argument(metavar="VOLUME")
 @click.argument("user_name", metavar="USER")
 def remove_user(name: str, user_name: str) -> None:
     """Remove a user. A server that runs lets them in no more."""
@@ -232,7 +232,7 @@ def _check_volume(name: str) -> None:
     epilog="\b\nExamples:\n  hybrisfs serve s3 home\n  hybrisfs serve s3 home --show-keys"
     "\n  hybrisfs serve s3 home --listen 127.0.0.1:9000",
 )
-@click.argument("name", metavar="VOLUME", shell_complete=complete_volumes)
+@volume_argument(metavar="VOLUME")
 @click.option("--listen", metavar="HOST:PORT", default=_USUAL_S3, show_default=True, help="Where to listen.")
 @click.option("--show-keys", is_flag=True, help="Print the access key that clients need, and end.")
 @json_option

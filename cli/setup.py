@@ -13,6 +13,7 @@ from cli.device import invite as invite_device
 from cli.output import columns, count, json_option, print_json, quoted, shown, warned
 from cli.recovery import describe_kit, make_kit, write_page
 from cli.secrets import ask_secrets
+from cli.usage import command
 from hybrisfs.api.clouds import named_url
 from hybrisfs.api.request import message_of
 from hybrisfs.api.volumes import (
@@ -30,7 +31,7 @@ from hybrisfs.client import Client, HybrisError, Message, cloud_kinds, install_s
 from hybrisfs.client import UsageError as HybrisUsageError
 
 
-@click.command(
+@command(
     epilog="""\b
 Examples:
   hybrisfs setup
@@ -38,7 +39,7 @@ Examples:
     --cloud file:///mnt/a/x --cloud file:///mnt/b/x --cloud file:///mnt/c/x \\
     --kit kit.html --service"""
 )
-@click.option("--name", help="Name of the volume.")
+@click.option("--name", "--volume", "name", help="Name of the volume.")
 @click.option("--folder", metavar="DIR", shell_complete=complete_directories, help="Where to mount it.")
 @click.option(
     "--cloud",
@@ -307,7 +308,7 @@ def _explain(volume: Volume, mountpoint: str) -> None:
 # -- hybrisfs quickstart --------------------------------------------------------------------------------
 
 
-@click.command(epilog="\b\nExample:\n  hybrisfs quickstart ~/HybrisFS")
+@command(epilog="\b\nExample:\n  hybrisfs quickstart ~/HybrisFS")
 @click.argument("directory", shell_complete=complete_directories, metavar="[DIR]", required=False)
 @json_option
 def quickstart(directory: str | None, as_json: bool) -> None:

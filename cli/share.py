@@ -6,15 +6,9 @@ from collections.abc import Iterator
 
 import click
 
-from cli.arguments import (
-    absolute,
-    complete_clouds,
-    complete_files,
-    complete_volumes,
-    named_place,
-    volume_option,
-)
-from cli.output import Commands, columns, json_option, moment, progress_bar, show, shown, size
+from cli.arguments import absolute, complete_clouds, complete_files, named_place
+from cli.output import columns, json_option, moment, progress_bar, show, shown, size
+from cli.usage import Commands, volume_argument, volume_option
 from hybrisfs.api.parcels import (
     MOST_DAYS,
     ParcelList,
@@ -95,7 +89,7 @@ def _added(facts: SharedParcel) -> Iterator[str]:
 
 
 @share.command("list", epilog="\b\nExample:\n  hybrisfs share list home")
-@click.argument("name", metavar="[VOLUME]", required=False, shell_complete=complete_volumes)
+@volume_argument(required=False)
 @json_option
 def list_(name: str | None, as_json: bool) -> None:
     """List what your machines share, with the links."""

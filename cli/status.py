@@ -14,7 +14,7 @@ from typing import Final
 
 import click
 
-from cli.arguments import Place, complete_places, complete_volumes, mounted_place, span
+from cli.arguments import complete_places, place_unless_volume, span
 from cli.copies import describe as describe_copies
 from cli.mirror import describe as describe_mirror
 from cli.output import (
@@ -34,6 +34,7 @@ from cli.output import (
     size,
 )
 from cli.transfers import describe_hold
+from cli.usage import command, volume_argument
 from hybrisfs.api.clouds import CloudStatus
 from hybrisfs.api.devices import Device
 from hybrisfs.api.ignoring import Ignored
@@ -54,14 +55,14 @@ from hybrisfs.api.status import (
     VolumeStatus,
 )
 from hybrisfs.api.traffic import TrafficRequest
-from hybrisfs.client import Client, judge, machines_only, volume_names
+from hybrisfs.client import Client, judge, machines_only
 
 _EVERY: Final = 1.0  # seconds between two looks
 _ASK_CLOUDS: Final = 5  # every how many looks the clouds are asked, too
 _COLOURS: Final = {"ok": "green", "slow": "yellow", "full": "yellow"}
 
 
-@click.command(
+@command(
     epilog="""\b
 Examples:
   hybrisfs status
@@ -69,7 +70,7 @@ Examples:
   hybrisfs status ~/HybrisFS/letter.odt
   hybrisfs status --json"""
 )
-@click.argument("place", required=False, metavar="[NAME|PATH]", shell_complete=complete_places)
+@volume_argument("place", metavar="NAME|PATH", required=False, complete=complete_places)
 @json_option
 @click.option("--watch", is_flag=True, help="Show it again every second, until Ctrl-C.")
 def status(place: str | None, as_json: bool, watch: bool) -> int:
@@ -83,7 +84,7 @@ def status(place: str | None, as_json: bool, watch: bool) -> int:
     that fails is no reason for that.
     """
     with Client.connect() as client:
-        found = _place(client, place)
+        found = place_unless_volume(client, place) if place is not None else None
         if found is not None and found.path:
             if watch:
                 raise click.UsageError("--watch goes with a volume, not with a path")
@@ -99,16 +100,6 @@ def status(place: str | None, as_json: bool, watch: bool) -> int:
         isinstance(volume, UnusableVolume) or volume.missing_mount is not None for volume in facts.volumes
     )
     return 1 if any(alarming) else 0
-
-
-def _place(client: Client, name: str | None) -> Place | None:
-    """Where *name* leads to, unless it is that of a volume."""
-    if name is None or (os.sep not in name and not os.path.lexists(name)) or name in volume_names():
-        return None
-    place = mounted_place(client, name)
-    if place is None and os.sep in name:
-        raise click.UsageError(f"{shown(name)} is in no mounted volume")
-    return place
 
 
 def _describe_path(path: str, facts: Pending) -> str:
@@ -323,8 +314,8 @@ def _facts(client: Client, name: str | None) -> Iterator[Status]:
 _TIMED_OUT: Final = 3
 
 
-@click.command(epilog="\b\nExample:\n  hybrisfs sync --wait --timeout 600 && poweroff")
-@click.argument("name", required=False, shell_complete=complete_volumes)
+@command(epilog="\b\nExample:\n  hybrisfs sync --wait --timeout 600 && poweroff")
+@volume_argument(required=False)
 @click.option("--wait", is_flag=True, help="Wait until all that was written before is safe on the clouds.")
 @click.option(
     "--timeout",
@@ -385,10 +376,10 @@ _MOST: Final = 1000
 _EVENT_COLOURS: Final = {"trouble": "yellow", "over": "green"}
 
 
-@click.command(
+@command(
     epilog="\b\nExamples:\n  hybrisfs events\n  hybrisfs events --since 2d\n  hybrisfs events --follow --json"
 )
-@click.argument("name", required=False, shell_complete=complete_volumes)
+@volume_argument(required=False)
 @click.option("--since", metavar="TIME", help="Only what has happened since: 2h, 3d, or 2026-11-20T18:00.")
 @click.option(
     "--limit", type=click.IntRange(1, _MOST), default=_LIMIT, show_default=True, help="The last ones."

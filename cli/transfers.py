@@ -9,8 +9,8 @@ from typing import Final
 
 import click
 
-from cli.arguments import complete_volumes
 from cli.output import json_option, show, shown
+from cli.usage import command, volume_argument
 from hybrisfs.api.traffic import (
     Direction,
     LimitRequest,
@@ -24,7 +24,7 @@ from hybrisfs.client import Client
 __all__ = ["describe_hold", "moment"]
 
 
-@click.command(
+@command(
     epilog="""\b
 Examples:
   hybrisfs limit --up 512k --down off
@@ -32,7 +32,7 @@ Examples:
   hybrisfs limit --up "Mon-08:00,1M Fri-18:00,off"
   hybrisfs limit"""
 )
-@click.argument("name", required=False, shell_complete=complete_volumes)
+@volume_argument(required=False)
 @click.option("--up", metavar="TIMETABLE", help="What may be sent to all clouds together.")
 @click.option("--down", metavar="TIMETABLE", help="What may be received from all clouds together.")
 @click.option(
@@ -77,8 +77,8 @@ def _duration(value: str) -> int:
     return sum(int(part[:-1]) * _UNITS[part[-1]] for part in re.findall(r"\d+[smhd]", value))
 
 
-@click.command(epilog="\b\nExamples:\n  hybrisfs pause --for 2h\n  hybrisfs pause photos")
-@click.argument("name", required=False, shell_complete=complete_volumes)
+@command(epilog="\b\nExamples:\n  hybrisfs pause --for 2h\n  hybrisfs pause photos")
+@volume_argument(required=False)
 @click.option("--for", "seconds", metavar="TIME", type=_duration, help="Resume after TIME.")
 @json_option
 def pause(name: str | None, seconds: int | None, as_json: bool) -> None:
@@ -96,8 +96,8 @@ def pause(name: str | None, seconds: int | None, as_json: bool) -> None:
 # -- hybrisfs resume ------------------------------------------------------------------------------------
 
 
-@click.command(epilog="\b\nExample:\n  hybrisfs resume photos")
-@click.argument("name", required=False, shell_complete=complete_volumes)
+@command(epilog="\b\nExample:\n  hybrisfs resume photos")
+@volume_argument(required=False)
 @json_option
 def resume(name: str | None, as_json: bool) -> None:
     """Let transfers between this machine and the clouds of the volume NAME go on after a pause.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import click
 
+from cli.usage import command
 
-@click.command(epilog="\b\nExamples:\n  hybrisfs tray --autostart\n  hybrisfs tray &")
+
+@command(epilog="\b\nExamples:\n  hybrisfs tray --autostart\n  hybrisfs tray &")
 @click.option(
     "--autostart/--no-autostart",
     "autostart",

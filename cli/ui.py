@@ -13,11 +13,11 @@ from urllib.parse import urlencode
 
 import click
 
-from cli.arguments import complete_files, complete_volumes, mounted_place
+from cli.arguments import complete_places, complete_volumes, place_unless_volume
 from cli.output import json_option, shown
+from cli.usage import command
 from hybrisfs.api.status import StatusRequest
-from hybrisfs.client import Client
-from hybrisfs.client import UsageError as HybrisUsageError
+from hybrisfs.client import Client, UsageError
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SECTIONS: Final = (
@@ -34,16 +34,16 @@ _SECTIONS: Final = (
 )
 
 
-@click.command(
+@command(
     epilog="\b\nExamples:\n  hybrisfs ui\n  hybrisfs ui ~/HybrisFS/notes.txt  # its versions"
     "\n  hybrisfs ui --section conflicts\n  hybrisfs ui --no-browser      # then open the link it prints"
 )
-@click.argument("path", shell_complete=complete_files, required=False)
+@click.argument("place", required=False, metavar="[NAME|PATH]", shell_complete=complete_places)
 @click.option(
     "--volume",
     "name",
     metavar="NAME",
-    help="Which volume to show first, instead of PATH.",
+    help="Which volume to show first.",
     shell_complete=complete_volumes,
 )
 @click.option(
@@ -54,11 +54,11 @@ _SECTIONS: Final = (
 )
 @click.option("--no-browser", is_flag=True, help="Only print the link that opens the page.")
 @json_option
-def ui(path: str | None, name: str | None, section: str | None, no_browser: bool, as_json: bool) -> int:
+def ui(place: str | None, name: str | None, section: str | None, no_browser: bool, as_json: bool) -> int:
     """Show everything on a page in the browser: is all safe, clouds, transfers, conflicts, files, cost.
 
-    With PATH, it opens at that folder, or at that file and its versions; with --section as well, at that
-    section of the volume that PATH is in.
+    NAME is a volume. With PATH, it opens at that folder, or at that file and its versions; with --section as
+    well, at that section of the volume that PATH is in.
 
     On a machine without a volume, the page leads through what hybrisfs setup asks, or joins a volume.
 
@@ -69,7 +69,7 @@ def ui(path: str | None, name: str | None, section: str | None, no_browser: bool
     from dashboard.server import serve
 
     with Client.connect() as client:  # a daemon that cannot be started is better told here
-        wanted = _wanted(client, path, name)
+        wanted = _wanted(client, place, name)
     if section is not None:
         wanted["section"] = section
 
@@ -90,28 +90,19 @@ def ui(path: str | None, name: str | None, section: str | None, no_browser: bool
     return 0
 
 
-def _wanted(client: Client, path: str | None, name: str | None) -> dict[str, str]:
+def _wanted(client: Client, place: str | None, name: str | None) -> dict[str, str]:
     """What is to be shown first, in the words of the page's link. Raises HybrisError."""
-    if path is not None and name is not None:
-        raise HybrisUsageError("a path tells its volume", advice="Give either PATH or --volume.")
-    if name is not None:
-        [volume] = client.call(StatusRequest(name=name, without_look=True)).volumes
-        return {"volume": volume.name}
-    return {} if path is None else _place(client, path)
-
-
-def _place(client: Client, path: str) -> dict[str, str]:
-    """The volume that a path is in, and where, in the words of the page's link. Raises UsageError."""
-    place = mounted_place(client, path)
-    if place is None:
-        raise HybrisUsageError(
-            f"{shown(path)} is in no mounted volume", advice="Give a file or folder of one."
-        )
-    return {
-        "section": "files",
-        "volume": place.volume,
-        "folder" if Path(path).is_dir() else "file": place.path,
-    }
+    found = place_unless_volume(client, place) if place is not None else None
+    volume = found.volume if found is not None else place
+    if None not in (volume, name) and volume != name:
+        raise UsageError(f"{shown(place or '')} is not in the volume {shown(name or '')}")
+    if found is not None and place is not None:
+        within = "folder" if Path(place).is_dir() else "file"
+        return {"section": "files", "volume": found.volume, within: found.path}
+    if volume is None and name is None:
+        return {}
+    [known] = client.call(StatusRequest(name=volume or name, without_look=True)).volumes
+    return {"volume": known.name}
 
 
 def _open(link: str) -> None:

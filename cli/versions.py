@@ -12,7 +12,8 @@ import click
 from cli import output
 from cli.arguments import absolute, complete_files, complete_volumes, moment, named_place
 from cli.citing import diff, id_, verify
-from cli.output import Commands, columns, count, exact_moment, json_option, shown, size
+from cli.output import columns, count, exact_moment, json_option, shown, size
+from cli.usage import Commands, command
 from hybrisfs.api.versions import (
     Changes,
     LogRequest,
@@ -252,9 +253,7 @@ _LIMIT = 50
 _MOST = 1000
 
 
-@click.command(
-    epilog="\b\nExamples:\n  hybrisfs log ~/HybrisFS/notes.txt\n  hybrisfs log Documents --volume home"
-)
+@command(epilog="\b\nExamples:\n  hybrisfs log ~/HybrisFS/notes.txt\n  hybrisfs log Documents --volume home")
 @click.argument("path", shell_complete=complete_files)
 @click.option(
     "--volume",

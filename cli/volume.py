@@ -8,10 +8,9 @@ from typing import Any, Final
 
 import click
 
-from cli.arguments import SizeType, SpanType, complete_volumes, make_option
+from cli.arguments import SizeType, SpanType, make_option
 from cli.output import (
     NOT_YET,
-    Commands,
     columns,
     count,
     json_option,
@@ -24,6 +23,7 @@ from cli.output import (
     size,
     warned,
 )
+from cli.usage import Commands, volume_argument
 from hybrisfs.api.clouds import Redundancy, RedundancyRequest, RedundancyWaitRequest, Waited
 from hybrisfs.api.maintenance import RecoveryShowRequest
 from hybrisfs.api.request import message_of
@@ -65,7 +65,7 @@ Example:
   hybrisfs volume create photos --cloud usb=file:///mnt/usb/photos \\
     --cloud nas=file:///mnt/nas/photos --cloud file:///srv/photos -f 1 -k 1"""
 )
-@click.argument("name")
+@volume_argument(complete=None)
 @click.option(
     "--cloud",
     "clouds",
@@ -146,7 +146,7 @@ Examples:
   hybrisfs volume set photos
   hybrisfs volume set photos --cache 40G --keep-versions all:2d,room:50G""",
 )
-@click.argument("name", shell_complete=complete_volumes)
+@volume_argument()
 @click.option(
     "--cache", "cache_bytes", type=SizeType(), help="The most that is kept on this machine, for example 40G."
 )
@@ -293,7 +293,7 @@ def _shown_setting(field: str, value: Any) -> str:
 
 
 @volume.command(epilog="\b\nExample:\n  hybrisfs volume redundancy photos -f 2 -k 1 --wait")
-@click.argument("name", required=False, shell_complete=complete_volumes)
+@volume_argument(required=False)
 @click.option("-f", "f", type=click.IntRange(min=0), help="How many clouds may fail or lie.")
 @click.option(
     "-k",
@@ -339,7 +339,7 @@ def _explain_redundancy(facts: Redundancy, waited: Waited) -> None:
 
 
 @volume.command(epilog="\b\nExample:\n  hybrisfs volume rebuild photos")
-@click.argument("name", shell_complete=complete_volumes)
+@volume_argument()
 @json_option
 def rebuild(name: str, as_json: bool) -> int:
     """Rebuild the database of the volume NAME on this machine, when it is damaged.
@@ -364,7 +364,7 @@ def _describe_rebuilt(facts: RebuiltVolume) -> Iterator[str]:
 
 
 @volume.command(epilog="\b\nExample:\n  hybrisfs volume rename photos pictures")
-@click.argument("name", metavar="OLD", shell_complete=complete_volumes)
+@volume_argument(metavar="OLD")
 @click.argument("new_name", metavar="NEW")
 @json_option
 def rename(name: str, new_name: str, as_json: bool) -> None:
@@ -385,7 +385,7 @@ Examples:
   hybrisfs volume leave photos
   hybrisfs volume leave photos --yes --timeout 600"""
 )
-@click.argument("name", shell_complete=complete_volumes)
+@volume_argument()
 @click.option("--force", is_flag=True, help="Leave also when something is lost by that; it says what.")
 @click.option("--yes", is_flag=True, help="Do not ask; without a terminal nobody is asked.")
 @click.option(
@@ -465,7 +465,7 @@ Examples:
   hybrisfs volume delete photos
   hybrisfs volume delete photos --confirm photos --json"""
 )
-@click.argument("name", shell_complete=complete_volumes)
+@volume_argument()
 @click.option("--confirm", metavar="NAME", help="The name once more, for scripts: nobody is asked for it.")
 @click.option(
     "--force", is_flag=True, help="Delete what is on this machine also when a cloud could not be emptied."

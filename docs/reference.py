@@ -20,10 +20,10 @@ _PAGE: Final = Path(__file__).with_name("reference.md")
 _HEAD: Final = """# Reference
 
 Every command, as `hybrisfs COMMAND --help` shows it. Made by `python -m docs.reference`.
-[Commands](commands.md) says what they are good for. Every command takes `--help`, and those that print facts
-take `--json`. Exit codes: 0 done, 1 failed or a problem was found, 2 wrong usage, 3 time ran out and the work
-goes on, 4 no such volume, 5 the daemon cannot be reached, 6 a condition of `kv` does not hold, 70 a bug, 130
-interrupted.
+[Commands](commands.md) says what they are good for. Every command takes `--help`; those about one volume take
+`--volume NAME`, and those that print facts `--json`. Exit codes: 0 done, 1 failed or a problem was found, 2
+wrong usage, 3 time ran out and the work goes on, 4 no such volume, 5 the daemon cannot be reached, 6 a
+condition of `kv` does not hold, 70 a bug, 130 interrupted.
 """
 
 
