@@ -111,8 +111,12 @@ _PASTE: Final = "Copy the whole code again. Nothing was changed."
 def new_code(
     clouds: Sequence[str], addresses: Sequence[Address], environment: Environment, lifetime: float
 ) -> PairingCode:
-    """A fresh code, good for *lifetime* seconds from now; *clouds* are URLs without secrets."""
+    """A fresh code, good for *lifetime* seconds from now; *clouds* are URLs without secrets.
+
+    Addresses of IPv6 are left out where there are others: each makes the code 61 characters longer.
+    """
     secret = environment.random_bytes(SECRET_SIZE)
+    addresses = [one for one in addresses if ":" not in one[0]] or addresses
     return PairingCode(
         secret, int(environment.time() + lifetime), tuple(clouds), tuple(addresses[:MAX_ADDRESSES])
     )

@@ -146,3 +146,13 @@ def test_a_new_code_is_secret_and_expires() -> None:
     assert one.secret.hex() not in repr(one)
     assert repr(one.secret) not in repr(one)
     assert invite_id(one.secret) != invite_id(two.secret)
+
+
+def test_a_code_is_as_short_as_it_can_be() -> None:
+    """Addresses of IPv6 are long, and a home that has them has several for each machine."""
+    six = [(f"2001:db8:1:2:{number:04x}:11ff:fe22:3344", 40001) for number in range(4)]
+    four = [("192.168.1.23", 40001)]
+    assert new_code(URLS, [*six, *four], at(NOW), 60.0).addresses == tuple(four)
+    assert new_code(URLS, six, at(NOW), 60.0).addresses == tuple(six)
+    assert len(new_code((), (), at(NOW), 60.0).encode()) == 52, "docs/internals/recovery.md says so"
+    assert len(new_code((), four, at(NOW), 60.0).encode()) <= 80
