@@ -69,6 +69,7 @@ from hybrisfs.errors import DamagedError, HybrisError, UnavailableError, Unknown
 from hybrisfs.fuse import clear_stale
 from hybrisfs.home import Home
 from hybrisfs.settings.config import DEFAULT_NO_FETCH_PROGRAMS
+from hybrisfs.state.journal import JournalFullError
 from hybrisfs.wire import Message
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ class Daemon:
             return action(arguments, progress)
         except sqlite3.DatabaseError as error:
             if isinstance(error, sqlite3.OperationalError):
-                raise HybrisError(_sentence(error)) from error
+                raise self._told(error) from error
             log.error("%s failed: %s", command, error)
             raise DamagedError(
                 "a database is damaged",
@@ -197,8 +198,17 @@ class Daemon:
             ) from error
         except (OSError, StoreError, DispersalError) as error:
             log.warning("%s failed: %s", command, error)
-            kind = UnavailableError if isinstance(error, CloudsUnavailable) else HybrisError
-            raise kind(_sentence(error)) from error
+            if isinstance(error, CloudsUnavailable):
+                raise UnavailableError(_sentence(error)) from error
+            raise self._told(error) from error
+
+    def _told(self, error: Exception) -> HybrisError:
+        """The error as a person reads it."""
+        code = getattr(error, "sqlite_errorcode", None)
+        if code == sqlite3.SQLITE_FULL or (isinstance(error, JournalFullError) and not error.budget):
+            what = f"the disk of {self._home.state} is full"
+            return HybrisError(what, "", "Make room on it. What was written is kept, and work then goes on.")
+        return HybrisError(_sentence(error))
 
     def _revive(self, slot: Slot, mount: WantedMount | None) -> None:
         try:

@@ -29,7 +29,7 @@ class Condition(NamedTuple):
 
     state: str
     text: str
-    ended: str  # what is said when it is over
+    ended: str  # what is said when it is over; "": it lasted so long, and what it was
 
 
 def conditions(facts: Facts) -> dict[str, Condition]:
@@ -64,7 +64,7 @@ def conditions(facts: Facts) -> dict[str, Condition]:
             "", f"{some} to be settled: hybrisfs conflicts list", "all conflicts are settled"
         )
     for warning in facts.warnings:
-        found[f"warning/{warning}"] = Condition("", warning, f"over: {warning}")
+        found[f"warning/{warning}"] = Condition("", warning, "")
     if facts.last_error:
         found["error"] = Condition(_last_error(facts), f"an error: {_last_error(facts)}", "the error is gone")
     return found
@@ -137,7 +137,8 @@ class Happening(NamedTuple):
 class _Trouble(Struct):
     state: str
     since: float
-    ended: str
+    text: str
+    ended: str  # see `Condition`
 
 
 class Observer(Struct):
@@ -154,7 +155,7 @@ class Observer(Struct):
         """Take trouble that was going on when the last daemon ended for known; *events* in their order."""
         for event in events:
             if event.kind == "trouble":
-                self._troubles[event.topic] = _Trouble("", event.time, f"over: {event.text}")
+                self._troubles[event.topic] = _Trouble("", event.time, event.text, "")
             elif event.kind == "over":
                 self._troubles.pop(event.topic, None)
 
@@ -183,10 +184,12 @@ class Observer(Struct):
             if known is None or known.state not in ("", condition.state):
                 yield Happening("trouble", topic, condition.text)
             since = now if known is None else known.since
-            self._troubles[topic] = _Trouble(condition.state, since, condition.ended)
+            self._troubles[topic] = _Trouble(condition.state, since, condition.text, condition.ended)
         for topic in [topic for topic in self._troubles if topic not in found]:
             over = self._troubles.pop(topic)
-            yield Happening("over", topic, f"{over.ended}, after {_span(now - over.since)}")
+            span = _span(now - over.since)
+            said = f"{over.ended}, after {span}" if over.ended else f"it lasted {span}: {over.text}"
+            yield Happening("over", topic, said)
 
     def _more_conflicts(self, facts: Facts) -> Iterable[Happening]:
         before, self._conflicts = self._conflicts, facts.conflicts or 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 import stat
 import threading
 from pathlib import Path
@@ -18,6 +19,7 @@ from hybrisfs.environment import SYSTEM
 from hybrisfs.errors import DamagedError, HybrisError, UnknownVolumeError, UsageError
 from hybrisfs.events.record import EventRecord
 from hybrisfs.home import Home
+from hybrisfs.state.journal import JournalFullError
 from hybrisfs.volume.volume import Volume
 from hybrisfs.wire import Message
 from tests.daemon.fake import FakeVolumes
@@ -192,6 +194,31 @@ def test_a_volume_that_could_not_be_opened_is_tried_again(home: Home) -> None:
         call(daemon, "cache drop")
     del volumes.broken["a"]
     assert call(daemon, "cache drop") == {"name": "a", "freed_bytes": 900_000, "kept_bytes": 100_000}
+
+
+def _of_a_full_database() -> sqlite3.OperationalError:
+    connection = sqlite3.connect(":memory:")
+    connection.execute("PRAGMA max_page_count = 1")
+    with pytest.raises(sqlite3.OperationalError) as caught:
+        connection.executescript("CREATE TABLE a (b); CREATE TABLE c (d)")
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        JournalFullError("the disk that holds the volume's database is full", budget=False),
+        _of_a_full_database(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_of_a_full_disk_it_is_told_which_and_what_to_do(home: Home, error: Exception) -> None:
+    volumes = FakeVolumes("a")
+    volumes.broken["a"] = error
+    with pytest.raises(HybrisError) as caught:
+        call(Daemon(home, volumes, SYSTEM), "cache drop")
+    assert f"the disk of {home.state} is full" in str(caught.value)
+    assert str(caught.value).endswith("\nMake room on it. What was written is kept, and work then goes on.")
 
 
 def test_the_only_volume_is_meant_when_none_is_named(home: Home) -> None:

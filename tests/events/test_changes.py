@@ -52,6 +52,16 @@ def test_trouble_is_told_when_it_begins_changes_and_ends_and_not_in_between() ->
     assert observer.look(facts(), 7205.0) == []
 
 
+def test_a_warning_that_has_gone_is_repeated_with_its_time() -> None:
+    full = "the disk of /state is full: nothing can be written until it has room again"
+    observer, again = Observer(), Observer()
+    observer.look(facts(warnings=[full]), 0.0)
+    over = [Happening("over", f"warning/{full}", f"it lasted 2 hours: {full}")]
+    assert observer.look(facts(), 7200.0) == over
+    again.remember([Event(1, 0.0, "trouble", f"warning/{full}", full)])
+    assert again.look(facts(), 7200.0) == over
+
+
 def test_more_failed_clouds_than_the_volume_does_without_are_told_apart() -> None:
     found = Observer().look(facts(states={"amber": "down", "birch": "refusing"}), 0.0)
     assert {one.topic for one in found} == {"cloud/amber", "cloud/birch", "clouds"}
