@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Final
 
 import click
 
@@ -25,6 +26,8 @@ from hybrisfs.api.maintenance import (
     WrongObject,
 )
 from hybrisfs.client import Client
+
+_UNREAD: Final = "unreadable"  # of what is wrong with an object
 
 
 @command(epilog="\b\nExamples:\n  hybrisfs fsck\n  hybrisfs fsck photos --clouds")
@@ -97,24 +100,39 @@ def scrub(name: str | None, sample: float, as_json: bool) -> int:
 
 
 def _scrubbed(facts: ScrubbedVolume) -> Iterator[str]:
-    name, wrong = shown(facts.name), facts.wrong
+    unread = sum(cloud.unreadable for cloud in facts.clouds)
+    wrong = facts.wrong - unread
+    found = [f"{count(wrong, 'problem')} found"] if wrong else []
+    found += [f"{count(unread, 'object')} could not be read"] if unread else []
     of = "" if facts.sample == 100 else f" in a sample of {facts.sample:g} %"
-    found = f"{count(wrong, 'problem')} found{of}" if wrong else f"no problem found{of}"
-    yield f"{name}: {found}{':' if wrong else '.'}"
+    yield f"{shown(facts.name)}: {', and '.join(found) or 'no problem found'}{of}{':' if found else '.'}"
     yield from columns([_scrubbed_cloud(cloud) for cloud in facts.clouds])
+    told = [one for one in facts.problems if one.kind != _UNREAD]
+    rows = [_problem(one, "the cloud keeps it as it was" if one.older else "") for one in told]
+    silent = [cloud for cloud in facts.clouds if cloud.unreadable]
+    for cloud in silent:
+        first = next((one for one in facts.problems if (one.cloud, one.kind) == (cloud.name, _UNREAD)), None)
+        more = f"and {cloud.unreadable - 1:,} more" if cloud.unreadable > 1 else ""
+        rows += [_problem(first, more)] if first is not None else []
+    yield from columns(rows)
+    if wrong > len(told):
+        yield f"  and {wrong - len(told):,} more problem{'s' if wrong - len(told) > 1 else ''}"
     if wrong:
-        yield from columns([_problem(one) for one in facts.problems])
-        if wrong > len(facts.problems):
-            yield f"  and {wrong - len(facts.problems):,} more"
         kept = " and what clouds keep of earlier versions" if facts.older else ""
         yield f"hybrisfs repair puts them right from what the other clouds hold{kept}."
+    if silent:
+        names = ", ".join(shown(cloud.name) for cloud in silent)
+        again, back = ("answers", "it does") if len(silent) == 1 else ("answer", "one does")
+        yield (
+            f"Run it again when {names} {again}. If {back} not come back, hybrisfs repair brings to other "
+            "clouds what it should have."
+        )
     if facts.values is not None:
         yield from _unnamed(facts.values, facts.name)
 
 
-def _problem(one: WrongObject) -> list[str]:
-    kept = "the cloud keeps it as it was" if one.older else ""
-    return [click.style(one.kind, fg="red"), shown(one.cloud), shown(one.what), kept]
+def _problem(one: WrongObject, more: str) -> list[str]:
+    return [click.style(one.kind, fg="red"), shown(one.cloud), shown(one.what), more]
 
 
 def _scrubbed_cloud(cloud: ScrubbedCloud) -> list[str]:
@@ -125,7 +143,8 @@ def _scrubbed_cloud(cloud: ScrubbedCloud) -> list[str]:
         "unreadable": cloud.unreadable,
     }
     bad = [f"{number:,} {kind}" for kind, number in kinds.items() if number]
-    return [shown(cloud.name), f"{count(cloud.checked, 'object')} read", ", ".join(bad) or "all right"]
+    read = count(cloud.checked - cloud.unreadable, "object")
+    return [shown(cloud.name), f"{read} read", ", ".join(bad) or "all right"]
 
 
 def _unnamed(values: UnnamedValues, volume: str) -> Iterator[str]:

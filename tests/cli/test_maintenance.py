@@ -36,23 +36,68 @@ def test_scrub_names_what_is_wrong(photos: FakeVolume, run: Run) -> None:
     }
     problem |= {"key": None, "older": False}
     photos.maintenance.facts = {
-        "clouds": [CLEAN, {**CLEAN, "name": "birch", "corrupt": 2, "missing": 1}],
+        "clouds": [CLEAN, {**CLEAN, "name": "birch", "corrupt": 1, "missing": 1}],
         "problems": [problem],
-        "wrong": 3,
+        "wrong": 2,
     }
     done = run("scrub")
     assert done.exit_code == 1
     assert done.stdout == (
-        "photos: 3 problems found:\n"
+        "photos: 2 problems found:\n"
         "  amber  12 objects read  all right\n"
-        "  birch  12 objects read  1 missing, 2 corrupt\n"
+        "  birch  12 objects read  1 missing, 1 corrupt\n"
         "  corrupt  birch  $'packs/ab/abcd.0 is wrong\\nhaha'\n"
-        "  and 2 more\n"
+        "  and 1 more problem\n"
         "hybrisfs repair puts them right from what the other clouds hold.\n"
     )
     as_json = run("scrub", "--json")
     assert as_json.exit_code == 1
     assert json.loads(as_json.stdout)["problems"] == [problem]
+
+
+def _unread(cloud: str, number: int) -> dict[str, object]:
+    what = f"packs/ab/abc{number}.0 cannot be read: Connection refused"
+    return {"cloud": cloud, "kind": "unreadable", "what": what, "key": None, "older": False}
+
+
+def test_what_scrub_cannot_read_is_told_once_a_cloud_and_not_called_wrong(
+    photos: FakeVolume, run: Run
+) -> None:
+    photos.maintenance.facts = {
+        "clouds": [CLEAN, {**CLEAN, "name": "birch", "unreadable": 12}],
+        "problems": [_unread("birch", number) for number in range(12)],
+        "wrong": 12,
+    }
+    done = run("scrub")
+    assert done.exit_code == 1
+    assert done.stdout == (
+        "photos: 12 objects could not be read:\n"
+        "  amber  12 objects read  all right\n"
+        "  birch  0 objects read   12 unreadable\n"
+        "  unreadable  birch  packs/ab/abc0.0 cannot be read: Connection refused  and 11 more\n"
+        "Run it again when birch answers. If it does not come back, hybrisfs repair brings to other clouds what "
+        "it should have.\n"
+    )
+
+
+def test_scrub_tells_what_is_wrong_from_what_it_cannot_read(photos: FakeVolume, run: Run) -> None:
+    wrong = {"cloud": "amber", "kind": "missing", "what": "packs/ab/abcd.0 is missing", "key": None}
+    photos.maintenance.facts = {
+        "clouds": [{**CLEAN, "missing": 3}, {**CLEAN, "name": "birch", "unreadable": 1}],
+        "problems": [{**wrong, "older": False}, _unread("birch", 1)],
+        "wrong": 4,
+    }
+    assert run("scrub").stdout == (
+        "photos: 3 problems found, and 1 object could not be read:\n"
+        "  amber  12 objects read  3 missing\n"
+        "  birch  11 objects read  1 unreadable\n"
+        "  missing     amber  packs/ab/abcd.0 is missing\n"
+        "  unreadable  birch  packs/ab/abc1.0 cannot be read: Connection refused\n"
+        "  and 2 more problems\n"
+        "hybrisfs repair puts them right from what the other clouds hold.\n"
+        "Run it again when birch answers. If it does not come back, hybrisfs repair brings to other clouds what "
+        "it should have.\n"
+    )
 
 
 def test_scrub_says_what_clouds_keep(photos: FakeVolume, run: Run) -> None:
