@@ -75,8 +75,8 @@ def test_what_scrub_cannot_read_is_told_once_a_cloud_and_not_called_wrong(
         "  amber  12 objects read  all right\n"
         "  birch  0 objects read   12 unreadable\n"
         "  unreadable  birch  packs/ab/abc0.0 cannot be read: Connection refused  and 11 more\n"
-        "Run it again when birch answers. If it does not come back, hybrisfs repair brings to other clouds what "
-        "it should have.\n"
+        "Run it again when birch answers. If it does not come back, hybrisfs repair brings to other clouds "
+        "what it should have.\n"
     )
 
 
@@ -95,8 +95,8 @@ def test_scrub_tells_what_is_wrong_from_what_it_cannot_read(photos: FakeVolume, 
         "  unreadable  birch  packs/ab/abc1.0 cannot be read: Connection refused\n"
         "  and 2 more problems\n"
         "hybrisfs repair puts them right from what the other clouds hold.\n"
-        "Run it again when birch answers. If it does not come back, hybrisfs repair brings to other clouds what "
-        "it should have.\n"
+        "Run it again when birch answers. If it does not come back, hybrisfs repair brings to other clouds "
+        "what it should have.\n"
     )
 
 
