@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 __all__ = [
     "AuthError",
     "CorruptError",
@@ -26,6 +28,7 @@ class StoreError(Exception):
     """
 
     advice_default = ""
+    """Of all errors of the kind; {url} is that of the cloud, as a shell takes it."""
 
     def __init__(self, url: str, operation: str, name: str, reason: str, advice: str | None = None) -> None:
         self.url = url
@@ -33,7 +36,8 @@ class StoreError(Exception):
         self.name = name
         # It may be the server's own words, which must not look like ours.
         self.reason = "".join(one if one.isprintable() else "?" for one in reason)
-        self.advice = self.advice_default if advice is None else advice
+        usual = self.advice_default.replace("{url}", shlex.quote(url))
+        self.advice = usual if advice is None else advice
         super().__init__(url, operation, name, self.reason, self.advice)
 
     def __str__(self) -> str:
@@ -74,7 +78,7 @@ class ThrottledError(TransientError):
 class AuthError(StoreError):
     """The cloud refuses us: wrong or expired credentials, or missing permissions."""
 
-    advice_default = "check its permissions, or give it other secrets: hybrisfs cloud login"
+    advice_default = "hybrisfs cloud login {url} gives it other secrets; or check its permissions"
 
 
 class MissingError(StoreError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from typing import Final
 
 from msgspec import Struct, field
@@ -63,6 +64,9 @@ _TRANSIENT: Final = frozenset(
 )
 
 
+_PHRASES: Final = {int(status): status.phrase for status in HTTPStatus}
+
+
 class HttpFailure(Struct, frozen=True):
     """A refusal: HTTP status, the provider's error code and message ("" where there is none), headers."""
 
@@ -80,7 +84,7 @@ class HttpFailure(Struct, frozen=True):
     def reason(self) -> str:
         """What the server says, on one line and not too long."""
         code = "" if self.code == str(self.status) else self.code  # a body without one, in words of an SDK
-        said = " ".join(f"{code} {self.message}".split())
+        said = " ".join(f"{code} {self.message}".split()) or _PHRASES.get(self.status, "")
         text = f"HTTP {self.status} {said}".strip()
         return "".join(character if character.isprintable() else "?" for character in text)[:_MAX_REASON]
 

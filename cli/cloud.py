@@ -14,6 +14,7 @@ from cli.cost import price
 from cli.output import (
     NOT_YET,
     columns,
+    count,
     describe_retention,
     json_option,
     print_json,
@@ -125,10 +126,10 @@ def _checks(facts: Clouds) -> Iterator[str]:
                 f"{time.strftime('%Y-%m-%d', time.localtime(one.checked.since))}{earlier}"
             )
     if facts.clouds:
-        requests = sum(one.checked.requests for one in facts.clouds)
+        requests = count(round(sum(one.checked.requests for one in facts.clouds)), "request")
         yield (
             f"This machine checks within {facts.clouds[0].checked.days} days that everything is there: "
-            f"{requests:,.0f} requests a month (hybrisfs volume set {shown(facts.name)} --check-days DAYS)."
+            f"{requests} a month (hybrisfs volume set {shown(facts.name)} --check-days DAYS)."
         )
 
 

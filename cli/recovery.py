@@ -105,7 +105,9 @@ def _where(kit: Kit) -> Iterator[str]:
     if not lacking:
         yield "All clouds have the kit."
         return
-    names = ", ".join(f"{shown(one.name)} ({one.state})" for one in lacking)
+    names = ", ".join(
+        shown(one.name) + ("" if one.state == "unknown" else f" ({one.state})") for one in lacking
+    )
     yield f"These clouds do not have the kit yet, and get it when they can be reached: {names}."
     yield "hybrisfs recovery show tells when they have."
 

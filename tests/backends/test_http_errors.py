@@ -108,3 +108,9 @@ def test_a_bad_certificate_will_not_get_better() -> None:
 def test_a_status_without_a_code_is_told_once() -> None:
     assert HttpFailure(403, "403", "Forbidden").reason == "HTTP 403 Forbidden"
     assert HttpFailure(403, "AccessDenied", "").reason == "HTTP 403 AccessDenied"
+
+
+def test_a_status_without_words_gets_those_of_the_standard() -> None:
+    assert HttpFailure(401).reason == "HTTP 401 Unauthorized"
+    assert HttpFailure(507, "507").reason == "HTTP 507 Insufficient Storage"
+    assert HttpFailure(799).reason == "HTTP 799"

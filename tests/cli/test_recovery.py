@@ -55,7 +55,7 @@ def test_clouds_that_lack_it_are_named(photos: FakeVolume, run: Run) -> None:
     photos.recovery.states = ["complete", "unknown", "missing"]
     done = run("recovery", "make")
     assert done.exit_code == 0
-    assert "cloud-1 (unknown), cloud-2 (missing)" in done.stdout and "cloud-0" not in done.stdout
+    assert "reached: cloud-1, cloud-2 (missing)." in done.stdout and "cloud-0" not in done.stdout
 
 
 @pytest.mark.parametrize(("name", "content"), [("kit.html", "<html>page</html>"), ("kit.txt", "page")])
