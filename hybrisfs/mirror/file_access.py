@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import hashlib
 import os
+import signal
 import struct
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
@@ -107,6 +110,7 @@ class LocalFile:
     def blocks(self) -> Iterator[tuple[int, bytes]]:
         """Bytes that a program appends during the read are left for the next time."""
         found, size = ContentHash(self._namer), self._before.st_size
+        _write_out(self.descriptor)
         for offset in self._windows(size):
             data = read_whole(self.descriptor, min(WINDOW, size - offset), offset)
             if not is_zero(data):
@@ -351,13 +355,33 @@ def digest_of(xattrs: Mapping[bytes, bytes]) -> bytes:
 
 _NOREPLACE: Final = 1
 _EXCHANGE: Final = 2
+_WAIT_BEFORE: Final = 1
+_WRITE: Final = 2
+_STATFS_BYTES: Final = 256
+_NETWORKS: Final = (0x6969, 0xFF534D42, 0xFE534D42)  # NFS, CIFS, SMB2, as statfs(2) numbers them
 _UNSUPPORTED: Final = (errno.EINVAL, errno.ENOSYS, errno.ENOTTY, errno.EOPNOTSUPP)
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _write_out(descriptor: int) -> None:
+    """Send to the disk what programs have written through mappings. Linux dates a page when it becomes dirty,
+    and no further byte that is written into it until then. What has no disk does nothing."""
+    _libc.sync_file_range(
+        descriptor, ctypes.c_int64(0), ctypes.c_int64(0), ctypes.c_uint(_WAIT_BEFORE | _WRITE)
+    )
 
 
 def _renameat2(old_folder: int, old: bytes, new_folder: int, new: bytes, flags: int) -> None:
     if _libc.renameat2(old_folder, old, new_folder, new, ctypes.c_uint(flags)) != 0:
         raise failure(ctypes.get_errno())
+
+
+def _kind_of_filesystem(descriptor: int) -> int:
+    """Its number in statfs(2)."""
+    found = ctypes.create_string_buffer(_STATFS_BYTES)
+    if _libc.fstatfs(descriptor, found) != 0:
+        raise failure(ctypes.get_errno())
+    return int.from_bytes(found.raw[: ctypes.sizeof(ctypes.c_long)], sys.byteorder) & 0xFFFFFFFF
 
 
 class Disk:
@@ -387,6 +411,19 @@ class Disk:
                 return False
             raise
         return True
+
+    def is_being_changed(self, descriptor: int) -> bool:
+        """Whether a program has the file open for writing, or mapped. False where nobody knows.
+
+        The kernel grants a lease only if there is none. The lease is given back at once: a program that opens
+        the file before that waits for it."""
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)  # SIGIO would end this process
+            fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        except OSError as error:  # where a server grants leases, it may be for any reason that there is none
+            return error.errno == errno.EAGAIN and _kind_of_filesystem(descriptor) not in _NETWORKS
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        return False
 
     def set_mode(self, descriptor: int, mode: int) -> None:
         """Set the permissions of what is open, as far as they are kept."""

@@ -287,6 +287,7 @@ class Folder:
             except FileExistsError as error:
                 raise ChangedError(f"{path!r} has appeared") from error
             return
+        self._check_unused(folder, path)
         self._expect(folder, path, replaces)
         try:
             exchanged = self._disk.exchange(folder, temporary, name)
@@ -294,8 +295,21 @@ class Folder:
             raise ChangedError(f"{path!r} is gone") from error
         if not exchanged:
             os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-        elif not self._is(folder, temporary, replaces):
+        elif not self._is(folder, temporary, replaces) or self._is_being_changed(folder, temporary):
             self._take_back(folder, temporary, path)
+
+    def _check_unused(self, folder: int, path: bytes) -> None:
+        """Raises OSError while a program has the file open for writing: what it writes once the file has lost
+        its name would be lost."""
+        if self._is_being_changed(folder, name_of(path)):
+            raise OSError(errno.EBUSY, "a program has it open for writing")
+
+    def _is_being_changed(self, folder: int, name: bytes) -> bool:
+        try:
+            with _open(name, _OPEN, folder) as file:
+                return stat.S_ISREG(os.fstat(file).st_mode) and self._disk.is_being_changed(file)
+        except OSError:  # a link, gone, or not for this user to read
+            return False
 
     def _is(self, folder: int, name: bytes, seen: Seen) -> bool:
         """Whether the thing is as it was *seen*, but for what renaming it changes."""
@@ -385,13 +399,14 @@ class Folder:
             if target.facts.kind is Kind.DIRECTORY:
                 self._remove_directory(folder, path, target)
                 return
+            self._check_unused(folder, path)
             self._expect(folder, path, target)
             temporary = self._new_name()
             try:
                 self._disk.rename_to_free_name(folder, name_of(path), folder, temporary)
             except FileNotFoundError as error:
                 raise ChangedError(f"{path!r} is gone") from error
-            if self._is(folder, temporary, target):
+            if self._is(folder, temporary, target) and not self._is_being_changed(folder, temporary):
                 os.unlink(temporary, dir_fd=folder)
                 return
             self._give_back(folder, temporary, path)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import stat
+import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from msgspec.structs import replace
@@ -382,3 +386,76 @@ def test_a_directory_that_is_being_made_replaces_nothing(folder: Folder, disk: B
     with pytest.raises(ChangedError):
         folder.write(b"directory", Fresh(b"", kind=Kind.DIRECTORY, mode=0o755), None)
     assert names(root) == {"directory": b"mine"}
+
+
+def test_what_a_program_has_open_for_writing_keeps_its_name(folder: Folder, root: Path) -> None:
+    (root / "log").write_bytes(b"1\n")
+    before = seen(folder, b"log")
+    with (root / "log").open("ab", buffering=0) as file:
+        with pytest.raises(OSError, match="open for writing"):
+            folder.write(b"log", Fresh(b"from the volume"), before)
+        with pytest.raises(OSError, match="open for writing"):
+            folder.remove(b"log", before)
+        file.write(b"2\n")
+    assert names(root) == {"log": b"1\n2\n"}
+    folder.remove(b"log", seen(folder, b"log"))
+    assert names(root) == {}
+
+
+def test_what_a_program_has_mapped_keeps_its_name(folder: Folder, root: Path) -> None:
+    (root / "file").write_bytes(b"1")
+    before = seen(folder, b"file")
+    with (root / "file").open("r+b") as file:
+        mapped = mmap.mmap(file.fileno(), 1)
+    with mapped:
+        with pytest.raises(OSError, match="open for writing"):
+            folder.write(b"file", Fresh(b"from the volume"), before)
+        mapped[:] = b"2"
+    assert names(root) == {"file": b"2"}
+
+
+def test_what_is_open_to_be_read_is_replaced(folder: Folder, root: Path) -> None:
+    (root / "file").write_bytes(b"old")
+    before = seen(folder, b"file")
+    with (root / "file").open("rb") as file:
+        folder.write(b"file", Fresh(b"from the volume"), before)
+        assert file.read() == b"old"
+    assert names(root) == {"file": b"from the volume"}
+
+
+@pytest.mark.parametrize("step", ["exchange", "rename"])
+def test_what_is_opened_in_the_last_instant_gets_its_name_back(
+    folder: Folder, root: Path, disk: Busy, step: str
+) -> None:
+    (root / "log").write_bytes(b"1\n")
+    before, opened = seen(folder, b"log"), []
+    disk.before[step] = [lambda: opened.append((root / "log").open("ab", buffering=0))]
+    with pytest.raises(ChangedError):
+        if step == "exchange":
+            folder.write(b"log", Fresh(b"from the volume"), before)
+        else:
+            folder.remove(b"log", before)
+    with opened[0] as file:
+        file.write(b"2\n")
+    assert names(root) == {"log": b"1\n2\n"}
+
+
+def test_what_is_written_through_a_mapping_after_a_look_is_noticed() -> None:
+    """Linux dates a mapped page when it becomes dirty, and not again until it is on the disk."""
+    with TemporaryDirectory(dir="/var/tmp") as directory, opened_folder(Path(directory), NAMER) as folder:
+        path = Path(directory) / "file"
+        path.write_bytes(bytes(8192))
+        with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+            mapped[:3] = b"one"
+            _skip_without_a_disk(path)
+            mapped[:3] = b"two"
+            agreed = seen(folder, b"file")
+            time.sleep(0.02)  # times have steps of 10 ms at most
+            mapped[:3] = b"new"
+            assert is_noticed(folder, b"file", agreed)
+
+
+def _skip_without_a_disk(path: Path) -> None:
+    kind = subprocess.run(["stat", "-fc", "%T", path], check=True, capture_output=True, text=True).stdout
+    if kind.strip() in ("tmpfs", "ramfs", "overlayfs"):
+        pytest.skip("what is mapped has no date there, or another filesystem's")
