@@ -154,6 +154,11 @@ class AgreedTable:
         rows = self._db.execute(f"SELECT path FROM agreed WHERE {side.value}_id = ?", (identity,))
         return [path for (path,) in rows]
 
+    def folders(self, path: bytes) -> list[bytes]:
+        """What both sides have as folders at *path* and below it."""
+        query = "SELECT path FROM agreed WHERE local_kind = ? AND (path = ? OR (path > ? AND path < ?))"
+        return [one for (one,) in self._db.execute(query, (int(Kind.DIRECTORY), *_below(path)))]
+
     def count(self) -> int:
         found: int = self._db.execute("SELECT count(*) FROM agreed").fetchone()[0]
         return found

@@ -287,6 +287,8 @@ class Mirror:
         elif isinstance(step, Rename):
             self._places[step.to].rename(step.old, step.new, step.target)
             self.agreed.rename(step.known_as, step.new)
+            # What is heard of these, or was left for later there, goes by their former paths.
+            outcome.again.update(self.agreed.folders(step.new))
         else:
             self._set_aside(step, outcome)
 

@@ -94,3 +94,19 @@ def test_a_folder_that_cannot_be_listed_is_held_with_all_that_is_in_it() -> None
     trees, _ = mirror.look({b""}, deep=True, tick=nothing)
     assert trees.held == {b"folder": "Permission denied"}
     assert plan(trees) == []
+
+
+@pytest.mark.parametrize("on_local", [True, False])
+def test_all_folders_below_a_renamed_one_are_looked_into(*, on_local: bool) -> None:
+    """Until then events of these go by the former paths."""
+    local, volume = MemoryPlace(), MemoryPlace()
+    table = AgreedTable.create(":memory:", Settings("0" * 32, Path("/nowhere"), "at", bytes(16)))
+    mirror = Mirror(local, volume, table)  # type: ignore[arg-type]
+    for path in (b"old", b"old/a", b"old/a/b"):
+        local.tree[path] = Node(Kind.DIRECTORY, mode=0o755)
+    local.tree[b"old/a/b/file"] = Node(Kind.FILE, b"content")
+    while look_and_do(mirror, {b""}):
+        pass
+    (local if on_local else volume).move(b"old", b"new")
+    assert {b"new", b"new/a", b"new/a/b"} <= look_and_do(mirror, {b""})
+    assert local.shown() == volume.shown()

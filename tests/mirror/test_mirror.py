@@ -272,6 +272,30 @@ def test_a_renamed_tree_is_renamed_and_not_copied(mirrored: Mirrored) -> None:
     assert (here / "back" / "folder-3" / "file-33").stat().st_ino == inode
 
 
+@pytest.mark.parametrize("renamed", ["here", "in the volume"])
+def test_what_waits_in_a_folder_goes_on_once_that_was_renamed(mirrored: Mirrored, renamed: str) -> None:
+    """The file is open, so it waits at first."""
+    here, fs = mirrored.directory, mirrored.device.volume.fs
+    (here / "old" / "deep").mkdir(parents=True)
+    (here / "old" / "deep" / "file").write_bytes(b"1")
+    mirrored.add()
+    mirrored.settle()
+    with fs.state.transaction() as tx:
+        handle = fs.open(tx, mirrored.node("old/deep/file").ino, os.O_WRONLY)
+        fs.write(tx, mirrored.node("old/deep/file"), 0, b"2")
+    until(lambda: mirrored.facts().state == "working", "the file to be waited for")
+    if renamed == "here":
+        (here / "old").rename(here / "new")
+        until(lambda: mirrored.find("new"), "the rename to come to the volume")
+    else:
+        with fs.state.transaction() as tx:
+            fs.rename(tx, mirrored.node("").ino, b"old", mirrored.node("").ino, b"new", 0)
+        until(lambda: (here / "new").exists(), "the rename to come to the disk")
+    with fs.state.transaction() as tx:
+        fs.release(tx, handle)
+    until(lambda: (here / "new" / "deep" / "file").read_bytes() == b"2", "the change to come to the disk")
+
+
 def test_what_is_moved_across_the_border_of_a_contributors_folder_is_copied(mirrored: Mirrored) -> None:
     here, volume = mirrored.directory, mirrored.device.volume
     for folder in ("shared", "private"):
