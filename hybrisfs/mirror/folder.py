@@ -42,6 +42,7 @@ from hybrisfs.mirror.model import (
     ChangedError,
     Facts,
     Glimpse,
+    InUseError,
     Kind,
     Seen,
     join,
@@ -299,10 +300,9 @@ class Folder:
             self._take_back(folder, temporary, path)
 
     def _check_unused(self, folder: int, path: bytes) -> None:
-        """Raises OSError while a program has the file open for writing: what it writes once the file has lost
-        its name would be lost."""
+        """Raises InUseError."""
         if self._is_being_changed(folder, name_of(path)):
-            raise OSError(errno.EBUSY, "a program has it open for writing")
+            raise InUseError
 
     def _is_being_changed(self, folder: int, name: bytes) -> bool:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import stat
 from enum import Enum, IntEnum
 from typing import Final, NamedTuple
@@ -15,6 +16,7 @@ __all__ = [
     "ChangedError",
     "Facts",
     "Glimpse",
+    "InUseError",
     "Kind",
     "Seen",
     "Side",
@@ -35,6 +37,14 @@ disk those of the user that mirrors. So set-ID bits, and the sticky bit with the
 
 class ChangedError(Exception):
     """Something is not what the plan was made for; nothing was done, and it is to be looked at again."""
+
+
+class InUseError(OSError):
+    """A program has a file open for writing that was to lose its name or its content: what it writes after
+    that would be lost."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.EBUSY, "a program has it open for writing")
 
 
 class Side(Enum):

@@ -21,6 +21,7 @@ from hybrisfs.mirror.model import (
     ChangedError,
     Facts,
     Glimpse,
+    InUseError,
     Kind,
     Seen,
     join,
@@ -301,6 +302,7 @@ class VolumeSide:
         """Put what was read at *path*. A file that is there keeps its node, and so its history."""
         fs, facts, name = self._fs, original.seen.facts, name_of(path)
         existing = self._expect(tx, path, replaces)
+        _check_unused(existing)
         parent = self._directory(tx, parent_of(path))
         if existing is not None and not (existing.is_file and facts.kind is Kind.FILE):
             fs.unlink(tx, parent.ino, name)
@@ -350,6 +352,7 @@ class VolumeSide:
             parent, before = self._directory(tx, parent_of(path)), self._expect(tx, path, replaces)
             if before is inode:
                 return inode
+            _check_unused(before)
             if before is not None:
                 self._fs.unlink(tx, parent.ino, name_of(path))
             return self._fs.link(tx, inode.ino, parent.ino, name_of(path))
@@ -367,7 +370,7 @@ class VolumeSide:
                 except OSError as error:
                     raise ChangedError(f"the folder {path!r} of the volume is not empty") from error
             else:
-                self._required(tx, path, target)
+                _check_unused(self._required(tx, path, target))
                 self._fs.unlink(tx, parent.ino, name_of(path))
             changes = [Change(parent.ino, name_of(path), (inode.ino, inode.mode)), Change(parent.ino)]
         self._host.notify(changes)
@@ -406,6 +409,12 @@ class VolumeSide:
         """There is no such mirror any more."""
         with self._fs.state.transaction() as tx:
             tx.remove_meta(f"mirror {mirror}")
+
+
+def _check_unused(inode: Inode | None) -> None:
+    """Raises InUseError."""
+    if inode is not None and inode.writers:
+        raise InUseError
 
 
 def _owner() -> tuple[int, int]:

@@ -296,6 +296,30 @@ def test_what_waits_in_a_folder_goes_on_once_that_was_renamed(mirrored: Mirrored
     until(lambda: (here / "new" / "deep" / "file").read_bytes() == b"2", "the change to come to the disk")
 
 
+@pytest.mark.parametrize("done", ["removed", "saved", "a folder"])
+def test_what_a_program_of_the_volume_has_open_for_writing_stays(mirrored: Mirrored, done: str) -> None:
+    here, fs = mirrored.directory, mirrored.device.volume.fs
+    (here / "log").write_bytes(b"1\n")
+    mirrored.add()
+    mirrored.settle()
+    with fs.state.transaction() as tx:
+        handle = fs.open(tx, (inode := mirrored.node("log")).ino, os.O_WRONLY)
+    (here / "log").unlink()
+    if done == "saved":
+        (here / "log").write_bytes(b"saved here")
+    elif done == "a folder":
+        (here / "log").mkdir()
+    until(lambda: mirrored.facts().problems, "the mirror to find the program")
+    assert mirrored.facts().problems[0].why == "a program has it open for writing"
+    with fs.state.transaction() as tx:
+        fs.write(tx, fs.handle(handle), 2, b"2\n")
+        fs.release(tx, handle)
+    until(lambda: (here / "log").is_file() and (here / "log").read_bytes() == b"1\n2\n", "what it wrote")
+    mirrored.settle()
+    assert mirrored.node("log").id == inode.id
+    assert len(mirrored.here()) == (1 if done == "removed" else 2)
+
+
 def test_what_is_moved_across_the_border_of_a_contributors_folder_is_copied(mirrored: Mirrored) -> None:
     here, volume = mirrored.directory, mirrored.device.volume
     for folder in ("shared", "private"):
