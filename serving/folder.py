@@ -346,8 +346,9 @@ class Upload:
     def close(self) -> None:
         """All has been written."""
 
-    def finish(self) -> None:
-        """Let it be seen, with mode and attributes of the file whose place it takes. Raises OSError."""
+    def finish(self, *, replace: bool = True) -> None:
+        """Let it be seen, with mode and attributes of the file whose place it takes. Raises OSError:
+        FileExistsError when there is something that it is not to *replace*."""
         try:
             try:
                 old: os.stat_result | None = os.stat(self._name, dir_fd=self._folder, follow_symlinks=False)
@@ -359,7 +360,9 @@ class Upload:
                 self._writer.sign(self._file.fileno())
             self._file.close()
             status = os.stat(self._making, dir_fd=self._folder, follow_symlinks=False)
-            _place(self._folder, self._making, status, self._folder, self._name, replace=True, only_file=True)
+            _place(
+                self._folder, self._making, status, self._folder, self._name, replace=replace, only_file=True
+            )
         except OSError:
             self.discard()
             raise

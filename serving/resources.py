@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, BinaryIO, Final
 
 from wsgidav import util
-from wsgidav.dav_error import HTTP_FORBIDDEN, HTTP_INTERNAL_ERROR, DAVError
+from wsgidav.dav_error import HTTP_FORBIDDEN, HTTP_INTERNAL_ERROR, HTTP_PRECONDITION_FAILED, DAVError
 from wsgidav.dav_provider import DAVCollection, DAVNonCollection, DAVProvider
 from wsgidav.lock_man.lock_storage import LockStorageDict
 
@@ -139,15 +140,37 @@ class _File(_Place, DAVNonCollection):  # type: ignore[misc]
         self._upload = self._folder.upload(self._where, writer_of(self._request))
         return self._upload
 
+    def make_empty(self) -> None:
+        """Make an empty file, unless a program was quicker to make one."""
+        with contextlib.suppress(FileExistsError):
+            self._folder.upload(self._where, writer_of(self._request)).finish(replace=False)
+        self._status = self._folder.status(self._where)
+
     def end_write(self, *, with_errors: bool) -> None:
         upload, self._upload = self._upload, None
         if upload is None:
             return
         if with_errors:
             upload.discard()
-        else:
-            upload.finish()
-            self._status = self._folder.status(self._where)
+            return
+        try:
+            self._check_conditions()
+        except DAVError:
+            upload.discard()
+            raise
+        try:
+            upload.finish(replace=self._request.get("HTTP_IF_NONE_MATCH", "").strip() != "*")
+        except FileExistsError:
+            raise DAVError(HTTP_PRECONDITION_FAILED) from None
+        self._status = self._folder.status(self._where)
+
+    def _check_conditions(self) -> None:
+        """Of the request, once more: somebody else may have saved the file while this was coming in. Raises
+        DAVError."""
+        now = self.provider.get_resource_inst(self.path, self._request)
+        if isinstance(now, _File):
+            modified = int(now.get_last_modified())
+            util.evaluate_http_conditionals(now, modified, now.get_etag(), self._request)
 
 
 class _Folder(_Place, DAVCollection):  # type: ignore[misc]
@@ -177,8 +200,7 @@ class _Folder(_Place, DAVCollection):  # type: ignore[misc]
         """A file that PUT is about to write; for LOCK, which wants to have the name, one that is empty."""
         made = self.provider.new_file(util.join_uri(self.path, name), self._request)
         if self._request["REQUEST_METHOD"] != "PUT":
-            made.begin_write()
-            made.end_write(with_errors=False)
+            made.make_empty()
         return made
 
     def create_collection(self, name: str) -> None:

@@ -163,6 +163,25 @@ def test_a_broken_upload_leaves_nothing(rig: Rig) -> None:
     assert (rig.root / "f").read_text() == "old"
 
 
+@pytest.mark.parametrize("condition", ["If-None-Match: *", "If-Match: ETAG"])
+def test_conditions_hold_when_an_upload_ends(rig: Rig, condition: str) -> None:
+    """What somebody else saves while it is under way is not what the client wanted to replace."""
+    if "ETAG" in condition:
+        (rig.root / "f").write_text("known to the client")
+        condition = condition.replace("ETAG", rig.ask("GET", "/f").headers["etag"])
+    authorization = requests.auth._basic_auth_str("phone", rig.password)
+    said = (f"Authorization: {authorization}", "Host: x", "Content-Length: 600001", condition)
+    head = "\r\n".join(("PUT /f HTTP/1.1", *said, "", ""))
+    with socket.create_connection(("127.0.0.1", urlsplit(rig.url).port)) as connection:
+        connection.sendall(head.encode() + b"x" * 600_000)
+        until(lambda: any(one != "f" for one in listed(rig.root)), "the upload to begin")
+        (rig.root / "f").write_text("saved by somebody else")
+        connection.sendall(b"x")
+        assert connection.recv(12) == b"HTTP/1.1 412"
+    until(lambda: listed(rig.root) == ["f"], "what was left of it to be gone")
+    assert (rig.root / "f").read_text() == "saved by somebody else"
+
+
 def test_locks_keep_others_out(rig: Rig) -> None:
     """As Windows and macOS do before they write: they lock a name that nothing has yet."""
     locked = rig.ask("LOCK", "/f", LOCK, Timeout="Second-600")
