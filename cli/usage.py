@@ -36,10 +36,12 @@ class Command(click.Command):
         try:
             return super().parse_args(ctx, _volume_first(args) if first is not None else list(args))
         except click.UsageError as error:
+            if isinstance(error, click.BadParameter):
+                error = _in_words(error)
             advice = None if ctx.resilient_parsing else self._advice(error, args, first)
             if advice is not None:
                 raise click.UsageError(f"{error.format_message()} {advice}", ctx) from error
-            raise
+            raise error from None
 
     def _advice(self, error: click.UsageError, args: Sequence[str], first: _Volume | None) -> str | None:
         if isinstance(error, click.NoSuchOption):
@@ -87,6 +89,22 @@ class Commands(click.Group):
 def command(name: str | None = None, **settings: Any) -> Callable[[Callable[..., Any]], Command]:
     """Like `click.command`, of a `Command`."""
     return click.command(name, cls=Command, **settings)
+
+
+def _in_words(error: click.BadParameter) -> click.BadParameter:
+    """The same, and of a wrong number, which would be right."""
+    kind = error.param.type if error.param is not None else None
+    if isinstance(error, click.MissingParameter) or not isinstance(kind, (click.IntRange, click.FloatRange)):
+        return error
+    if kind.min is None:
+        return error
+    number = "a whole number" if isinstance(kind, click.IntRange) else "a number"
+    least = f"above {kind.min:g}" if kind.min_open else f"from {kind.min:g}"
+    most = "upwards" if kind.max is None else f"up to {kind.max:g}" if kind.min_open else f"to {kind.max:g}"
+    given = error.message.partition(" is not ")[0]
+    return click.BadParameter(
+        f"{given} is not {number} {least} {most}.", error.ctx, error.param, error.param_hint
+    )
 
 
 def _volume_first(args: Sequence[str]) -> list[str]:

@@ -538,7 +538,9 @@ class ContentIds:
         moment = parse_moment(at)
         if moment is None:
             raise UsageError(
-                f"{shown(at)} is not a moment", "", "For example 2026-11-20 or 2026-11-20T18:00."
+                f"{shown(at)} is not a moment",
+                "",
+                "For example 2h or 3d (ago), 2026-11-20 or 2026-11-20T18:00.",
             )
         return names, moment
 

@@ -352,7 +352,9 @@ def _moment(text: str) -> int:
     moment = parse_moment(text)
     if moment is None:
         raise UsageError(
-            f"{text!r} is not a moment", "", "For example 2026-11-20, 2026-11-20T18:00 or 2026-11-20T17:00Z."
+            f"{text!r} is not a moment",
+            "",
+            "For example 2h or 3d (ago), 2026-11-20, 2026-11-20T18:00 or 2026-11-20T17:00Z.",
         )
     return moment
 

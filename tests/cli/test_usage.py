@@ -128,6 +128,26 @@ def test_what_is_typed_wrong_is_explained(run: Run, words: tuple[str, ...], advi
     assert done.stderr.endswith(f" {advice}\n"), done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("copies", "set", "x", "99"), "99 is not a whole number from 1 to 32."),
+        (("copies", "set", "x"), "Missing argument 'NUMBER'."),
+        (("copies", "set", "x", "two"), "'two' is not a whole number from 1 to 32."),
+        (("scrub", "--sample", "101"), "101.0 is not a number above 0 up to 100."),
+        (
+            ("volume", "create", "x", "--cloud", "file:///x", "-f", "-1"),
+            "-1 is not a whole number from 0 upwards.",
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_wrong_number_is_told_in_words(run: Run, words: tuple[str, ...], said: str) -> None:
+    done = run(*words)
+    assert done.exit_code == 2
+    assert said in done.stderr
+
+
 def test_a_volume_is_missing_where_there_is_none(served: Daemon, home: Home, run: Run) -> None:
     done = run("umount")
     assert done.exit_code == 2
