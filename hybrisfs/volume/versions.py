@@ -114,6 +114,15 @@ class Versions:
     def _versions(self, db: Snapshot, path: str) -> list[Version]:
         names = _names(path)
         found = Catalog(db, self.rule).kept(names, self._time_ns()) if names else []
+        node = VersionTree(db, self._time_ns()).find(names) if not found else None
+        if node is not None and stat.S_ISDIR(node.attr.mode):
+            what = shown(path) if names else "the volume itself"
+            raise UsageError(
+                f"{what} is a folder, and has no versions of its own",
+                "",
+                "hybrisfs versions restore FOLDER --at 2h makes a folder what it was two hours ago; hybrisfs "
+                "versions list --removed FOLDER lists what was removed from it.",
+            )
         if not found:
             raise HybrisError(
                 f"there is no file {path!r} in the volume, and none is known to have been there",

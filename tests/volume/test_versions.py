@@ -365,11 +365,24 @@ def test_a_folder_is_listed_as_it_was(device: Device) -> None:
         assert refused.value.exit_code == code
 
 
+@pytest.mark.parametrize("folder", ["there", "."])
+def test_of_a_folder_without_a_moment_it_is_said_what_to_ask(device: Device, folder: str) -> None:
+    device.volume.fs.make(unlocked(device.volume.fs), ROOT_INO, b"there", 0o40755, 1, 1)
+    device.write("file", b"content")
+    sign(device)
+    with pytest.raises(UsageError, match=r"is a folder, and has no versions of its own\n.*--at"):
+        versions(device, folder)
+    with pytest.raises(UsageError, match="is a folder"):
+        read(device, folder)
+    with pytest.raises(UsageError, match="is a folder"):
+        device.volume.versions.restore(folder, None, None, None)
+
+
 def test_what_cannot_be_asked_for(device: Device) -> None:
     device.write("file", b"content")
     then = sign(device)
     ask = device.volume.versions
-    for path in ("nothing", "file/inside", ""):
+    for path in ("nothing", "file/inside"):
         with pytest.raises(HybrisError) as missing:
             ask.all(path)
         assert missing.value.exit_code == 1
