@@ -340,14 +340,23 @@ def _explain_redundancy(facts: Redundancy, waited: Waited) -> None:
 
 @volume.command(epilog="\b\nExample:\n  hybrisfs volume rebuild photos")
 @volume_argument()
+@click.option("--yes", is_flag=True, help="Do not ask; without a terminal nobody is asked.")
 @json_option
-def rebuild(name: str, as_json: bool) -> int:
+def rebuild(name: str, yes: bool, as_json: bool) -> int:
     """Rebuild the database of the volume NAME on this machine, when it is damaged.
 
-    The damaged files are set aside. What the clouds have comes back from there in the background; files that
-    no cloud had are put into a folder of their own, as far as they can be read. The exit code is 1 when some
-    could not.
+    You are asked first if it can still be read. The damaged files are set aside. What the clouds have comes
+    back from there in the background; files that no cloud had are put into a folder of their own, as far as
+    they can be read. The exit code is 1 when some could not.
     """
+    with Client.connect() as client:
+        if sys.stdin.isatty() and not yes and isinstance(_facts(client, name), VolumeStatus):
+            click.confirm(
+                f"The database of {shown(name)} can be read; hybrisfs fsck {quoted(name)} tells whether it "
+                "is damaged. Rebuild it?",
+                abort=True,
+                err=True,
+            )
     with Client.connect() as client, progress_bar("files") as bar:
         facts = client.call(VolumeRebuildRequest(name), lambda step: bar("recovered", step.done, step.total))
     show(facts, as_json, _describe_rebuilt)

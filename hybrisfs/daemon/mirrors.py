@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePath
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from hybrisfs.api.mirrors import (
@@ -24,6 +25,8 @@ from hybrisfs.errors import UsageError
 from hybrisfs.home import Home, overlaps
 
 __all__ = ["MirrorCommands"]
+
+_MIRROR: Final = "another mirror"
 
 
 class MirrorCommands:
@@ -48,6 +51,9 @@ class MirrorCommands:
         if not directory.is_dir():
             raise UsageError(f"{directory} is not a folder")
         for taken, what in self._taken():
+            if (taken, what) == (directory, _MIRROR):
+                advice = "hybrisfs mirror list shows what it is kept equal to."
+                raise UsageError(f"{directory} is mirrored already", "", advice)
             if overlaps(taken, directory):
                 raise UsageError(f"{directory} cannot be mirrored", f"it overlaps with {what}, {taken}")
         at = _inside(asked.at or directory.name)
@@ -61,7 +67,7 @@ class MirrorCommands:
             if (mountpoint := slot.mountpoint()) is not None:
                 yield mountpoint, f"the mount of the volume {slot.name}"
             for directory in slot.open().mirrors.directories:
-                yield directory, "another mirror"
+                yield directory, _MIRROR
         for config in self._slots.configs():
             for cloud in config.clouds:
                 parts = urlsplit(cloud.url)

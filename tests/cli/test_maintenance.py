@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from hybrisfs.daemon.service import Daemon
-from hybrisfs.errors import UsageError
-from tests.cli.conftest import Run
+from hybrisfs.errors import DamagedError, UsageError
+from tests.cli.conftest import Run, typed
 from tests.daemon.fake import FakeVolume, FakeVolumes
 from tests.daemon.stored import Stored
 from tests.kv.rig import Rig
@@ -224,6 +224,23 @@ def test_gc(photos: FakeVolume, run: Run) -> None:
     )
     photos.collector.facts = {**nothing, "trouble": "no cloud answers"}
     assert run("gc").exit_code == 1
+
+
+def test_a_person_is_asked_before_a_database_is_rebuilt_that_can_be_read(
+    photos: FakeVolume, volumes: FakeVolumes
+) -> None:
+    refused = typed("n\n", "volume", "rebuild", "photos")
+    assert refused.exit_code == 130 and "hybrisfs fsck photos tells" in refused.stderr
+    assert not photos.closed
+    for words in ("y\n", ""):
+        done = typed(words, "volume", "rebuild", "photos", *([] if words else ["--yes"]))
+        assert done.exit_code == 0 and "Set aside" in done.stdout
+
+
+def test_nobody_is_asked_about_a_database_that_cannot_be_read(served: Daemon, volumes: FakeVolumes) -> None:
+    volumes.broken["photos"] = DamagedError("the database is damaged")
+    done = typed("", "volume", "rebuild", "photos")
+    assert done.exit_code == 0 and "Set aside" in done.stdout
 
 
 def test_rebuild_tells_what_became_of_files_that_no_cloud_had(

@@ -72,9 +72,14 @@ def test_nothing_is_mirrored_into_itself(
     run("mirror", "add", str(folder))
     (folder / "inner").mkdir()
     (tmp_path / "way").symlink_to(mnt)
-    for wrong in (mnt, mnt / "inner", tmp_path, tmp_path / "way", folder, folder / "inner", home.state):
+    for wrong in (mnt, mnt / "inner", tmp_path, tmp_path / "way", folder / "inner", home.state):
         done = run("mirror", "add", str(wrong))
         assert (done.exit_code, "overlaps with" in done.stderr) == (2, True), wrong
+    again = run("mirror", "add", str(folder))
+    assert again.exit_code == 2
+    assert again.stderr.endswith(
+        "is mirrored already\nhybrisfs mirror list shows what it is kept equal to.\n"
+    )
     assert run("mirror", "add", str(tmp_path / "nowhere")).exit_code == 2
 
 
