@@ -195,8 +195,16 @@ class Importer:
             read = original.seen
         if glimpse.kind is Kind.FILE:
             self._verify(path, read, stored)
+            self._see_that_it_stayed(path, glimpse)
         if glimpse.links > 1 and glimpse.kind is not Kind.DIRECTORY:
             self._links[glimpse.identity] = path, stored
+
+    def _see_that_it_stayed(self, path: bytes, glimpse: Glimpse) -> None:
+        """What grows is stored as far as it was read; people remove what they have imported."""
+        try:
+            self._source.examine(path, glimpse, content=False)
+        except ChangedError:
+            self._problem(path, "it has changed since it was read; import it again with --replace")
 
     def _verify(self, path: bytes, read: Seen, stored: Seen) -> None:
         try:

@@ -215,3 +215,28 @@ def test_a_file_that_changes_while_it_is_read_does_not_come_in_half(
     assert mirrored.find("file") is None
     assert bring_in(mirrored).problems == []
     assert mirrored.content("file") == b"short"
+
+
+@pytest.mark.parametrize("when", ["while it is read", "before it is stored"])
+def test_a_file_that_grows_is_named(mirrored: Mirrored, target: Target, when: str) -> None:
+    """Who removes what was imported would lose the rest."""
+    path = mirrored.directory / "log"
+    path.write_bytes(b"1\n")
+
+    def grow() -> None:
+        with path.open("ab") as file:
+            file.write(b"2\n")
+
+    def disturb(data: bytes) -> bytes:
+        grow()
+        return data
+
+    if when == "while it is read":
+        target.through = disturb
+    else:
+        target.afterwards = grow
+    [(name, why)] = bring_in_to(mirrored, target).problems
+    assert (name, "--replace" in why) == (b"log", True)
+    target.through, target.afterwards = bytes, lambda: None
+    assert bring_in(mirrored, replace=True).problems == []
+    assert mirrored.content("log") == path.read_bytes()
