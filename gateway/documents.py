@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Final, NamedTuple
 from xml.parsers import expat
 
 from msgspec import Struct, field
 
 from gateway.errors import S3Error
+from gateway.preconditions import moment_of
 
 __all__ = [
     "Deletion",
@@ -52,7 +52,7 @@ def document(name: str, *content: str) -> bytes:
 
 def iso_date(seconds: float | None) -> str:
     """A moment, in seconds since the epoch; 1970 for one that nobody knows."""
-    moment = datetime.fromtimestamp(seconds or 0.0, UTC)
+    moment = moment_of(seconds or 0.0)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03}Z"
 
 

@@ -10,8 +10,9 @@ from typing import Final, NamedTuple
 
 from gateway.errors import S3Error
 
-__all__ = ["Preconditions", "Span", "http_date", "matches", "read_range"]
+__all__ = ["Preconditions", "Span", "http_date", "matches", "moment_of", "read_range"]
 
+_LAST: Final = 253_402_300_799  # seconds since the epoch: the end of the year 9999
 _RANGE: Final = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 
 
@@ -50,9 +51,15 @@ def matches(etags: str, etag: str) -> bool:
     )
 
 
+def moment_of(seconds: float) -> datetime:
+    """Seconds since the epoch as a date, the last one for what is behind it: a member of the volume may have
+    written any number, and one object must not keep its bucket from being listed."""
+    return datetime.fromtimestamp(min(seconds, _LAST), UTC)
+
+
 def http_date(seconds: float | None) -> str:
     """A moment, in seconds since the epoch; 1970 for one that nobody knows."""
-    return format_datetime(datetime.fromtimestamp(int(seconds or 0), UTC), usegmt=True)
+    return format_datetime(moment_of(int(seconds or 0)), usegmt=True)
 
 
 class Preconditions(NamedTuple):

@@ -128,7 +128,7 @@ class Verifier:
             signed = datetime.strptime(claim.date, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
         except ValueError:
             raise S3Error("AccessDenied", "the date of the request is none") from None
-        if claim.expires is not None and now > signed + claim.expires:
+        if claim.expires is not None and now - signed > claim.expires:  # no date is behind the last one
             raise S3Error("AccessDenied", "the link has expired")
         if signed > now + _SKEW or (claim.expires is None and signed < now - _SKEW):
             raise S3Error(

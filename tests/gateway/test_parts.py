@@ -102,6 +102,13 @@ def test_dates() -> None:
     assert text("a\x01\n<&>") == "a&#x1;&#xa;&lt;&amp;&gt;"
 
 
+@pytest.mark.parametrize("milliseconds", [253_402_300_800_000, (1 << 63) - 1, (1 << 64) - 1])
+def test_a_date_that_a_member_made_up_hides_no_list(milliseconds: int) -> None:
+    """A record on the clouds has any number of milliseconds; no date has more than four digits of a year."""
+    assert iso_date(milliseconds / 1000) == "9999-12-31T23:59:59.000Z"
+    assert http_date(milliseconds / 1000) == "Fri, 31 Dec 9999 23:59:59 GMT"
+
+
 # -- ranges and conditions --------------------------------------------------------------------------------
 
 

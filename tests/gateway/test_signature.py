@@ -188,6 +188,15 @@ def test_nonsense_is_refused(authorization: str, query: bytes, date: str) -> Non
         verifier().check("GET", b"/test.txt", query, headers)
 
 
+def test_a_link_of_the_last_day_there_is_is_refused() -> None:
+    query = (
+        f"X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential={EXAMPLE.id}/99991231/us-east-1/s3/aws4_request"
+        f"&X-Amz-Date=99991231T235959Z&X-Amz-Expires=604800&X-Amz-SignedHeaders=host&X-Amz-Signature={EMPTY}"
+    )
+    with pytest.raises(S3Error, match="the clocks differ"):
+        verifier().check("GET", b"/test.txt", query.encode(), {"host": HOST})
+
+
 def test_parameters_are_decoded() -> None:
     assert parse_query(b"a=1&b&&c=%20+%2B=") == [("a", "1"), ("b", ""), ("c", "  +=")]
     with pytest.raises(S3Error, match="UTF-8"):
