@@ -126,7 +126,10 @@ class Collector:
         for bucket in found.containers:
             try:
                 for upload in set(self.uploads.ids(bucket)):
-                    self.collect(bucket, upload)
+                    try:
+                        self.collect(bucket, upload)
+                    except ValueError as error:  # a member wrote it; the other uploads are no worse for it
+                        log.warning("the upload %r to %r is left alone: %s", upload, bucket, error)
             except HybrisError as error:
                 if error.reported != _NO_BUCKET:
                     raise

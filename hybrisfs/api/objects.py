@@ -52,6 +52,7 @@ RESERVED: Final = ".hybrisfs-s3/"
 MOST_PARTS: Final = 10_000
 _MAGIC: Final = b"S3\x01"
 _MOST_BYTES: Final = 1 << 50
+_MOST_PIECES: Final = 1_000_000  # of an object: as many as 10,000 parts of 5 GiB have, and some
 
 _Id: TypeAlias = Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]
 _Size: TypeAlias = Annotated[int, Meta(ge=0, le=_MOST_BYTES)]
@@ -173,6 +174,8 @@ def decode_parts(value: bytes) -> list[Part]:
         raise ValueError(f"no list of parts: {error}") from error
     if not 0 < len(parts) <= MOST_PARTS or any(one.number >= other.number for one, other in pairwise(parts)):
         raise ValueError("no list of parts in order")
+    if sum(-(-one.size // one.piece) for one in parts) > _MOST_PIECES:
+        raise ValueError(f"a list of parts with more than {_MOST_PIECES:,} pieces")
     return parts
 
 

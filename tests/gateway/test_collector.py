@@ -17,7 +17,17 @@ from gateway.objects import Objects
 from gateway.preconditions import Preconditions, Span
 from gateway.uploads import Description
 from gateway.values import GatewayLimits, WriteConditions
-from hybrisfs.api.objects import RESERVED, attributes_of, piece_prefix
+from hybrisfs.api.objects import (
+    RESERVED,
+    ObjectAttributes,
+    Part,
+    Upload,
+    attributes_of,
+    encode,
+    encode_parts,
+    piece_prefix,
+    upload_key,
+)
 from hybrisfs.api.request import Question
 from hybrisfs.client import Client, DaemonError, HybrisError
 from hybrisfs.home import Home
@@ -292,6 +302,23 @@ def test_values_of_others_are_left_alone(rig: Rig, home: Home) -> None:
     with gateway(rig, home) as objects:
         objects.collector.sweep()
         assert len(hidden(rig)) == 2
+
+
+def test_lists_that_no_gateway_has_written_do_not_keep_the_rest(rig: Rig, home: Home) -> None:
+    """A member of the volume can store any list of parts as an object."""
+    endless = encode_parts([Part(1, b"m" * 16, 1 << 50, 1, "0" * 16)])
+    for number in range(8):
+        upload, key = f"{number:032}", f"wrong {number}"
+        record = Upload(key, "complete", False, {}, {})
+        rig.store.put(BUCKET, upload_key(upload), b"", attributes=encode(record))
+        said = ObjectAttributes("0" * 32, {}, {}, upload, 1)
+        rig.store.put(BUCKET, key, endless if number else b"no list", attributes=encode(said))
+    left_over = f"{piece_prefix('f' * 32)}00001-{'0' * 16}-00000"
+    rig.put(left_over, b"x")
+    with gateway(rig, home) as objects:
+        objects.collector.sweep()
+    assert len(hidden(rig)) == 8
+    assert left_over not in hidden(rig)
 
 
 def test_a_daemon_that_is_away_is_asked_again_later(rig: Rig, home: Home) -> None:

@@ -285,6 +285,14 @@ def test_records_come_back() -> None:
     assert [size for _, size in Part(1, PART.md5, 0, 4, PART.attempt).pieces("1" * 32)] == [0]
 
 
+def test_a_list_of_parts_has_no_more_pieces_than_one_can_hold() -> None:
+    """Its keys are made in memory: a member must not make 2**50 of them there by a few bytes."""
+    with pytest.raises(ValueError, match="more than 1,000,000 pieces"):
+        decode_parts(encode_parts([Part(1, PART.md5, 1 << 50, 1, PART.attempt)]))
+    largest = [Part(number, PART.md5, 5 << 30, 64 << 20, PART.attempt) for number in range(1, 10_001)]
+    assert decode_parts(encode_parts(largest)) == largest
+
+
 @pytest.mark.parametrize("parts", [[], [PART, PART]])
 def test_lists_of_parts_are_in_order(parts: list[Part]) -> None:
     with pytest.raises(ValueError):
