@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 from urllib.parse import quote
 
-from gateway.asked import DEFAULT_TYPE
+from gateway.asked import DEFAULT_TYPE, REPRESENTATION
 from gateway.documents import Deletion, document, element, iso_date, text
 from gateway.errors import S3Error
 from gateway.listing import Listed
@@ -28,6 +29,9 @@ __all__ = [
 ]
 
 _OWNER: Final = element("Owner", element("ID", "hybrisfs"), element("DisplayName", "hybrisfs"))
+# RFC 9110, 5.1 and 5.5.
+_NAME: Final = re.compile("[!#$%&'*+.^_`|~0-9a-z-]+")
+_VALUE: Final = re.compile(r"(?:[!-~\x80-\xff](?:[\t -~\x80-\xff]*[!-~\x80-\xff])?)?")
 _STORAGE: Final = element("StorageClass", "STANDARD")
 
 
@@ -157,7 +161,8 @@ def deleted(results: Iterable[tuple[Deletion, S3Error | None]], *, quiet: bool) 
 
 
 def object_headers(found: Stored) -> dict[str, str]:
-    """What is known of an object, but for its length."""
+    """What is known of an object, but for its length. A member of the volume may have written any names and
+    values: those that this gateway would not have kept, or that no header can hold, are left out."""
     headers = {
         "etag": f'"{found.etag}"',
         "last-modified": http_date(found.written),
@@ -165,6 +170,11 @@ def object_headers(found: Stored) -> dict[str, str]:
         "content-type": DEFAULT_TYPE,
     }
     if found.attributes is not None:
-        headers |= found.attributes.headers
-        headers |= {f"x-amz-meta-{name}": value for name, value in found.attributes.metadata.items()}
+        kept, metadata = found.attributes.headers, found.attributes.metadata
+        headers |= {name: kept[name] for name in REPRESENTATION if _VALUE.fullmatch(kept.get(name, "\n"))}
+        headers |= {
+            f"x-amz-meta-{name}": value
+            for name, value in metadata.items()
+            if _NAME.fullmatch(name) and _VALUE.fullmatch(value)
+        }
     return headers

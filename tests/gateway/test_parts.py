@@ -12,11 +12,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from gateway.answers import object_headers
 from gateway.digests import Digests
 from gateway.documents import Deletion, iso_date, read_complete_upload, read_deletions, text
 from gateway.errors import S3Error
 from gateway.listing import Page, list_keys
 from gateway.preconditions import Preconditions, http_date, matches, read_range
+from gateway.values import Stored
 from hybrisfs.api.key_value import FoundKey
 from hybrisfs.api.objects import (
     RESERVED,
@@ -283,6 +285,33 @@ def test_records_come_back() -> None:
     assert decode_parts(encode_parts([PART])) == [PART]
     assert [size for _, size in PART.pieces("1" * 32)] == [4, 4, 2]
     assert [size for _, size in Part(1, PART.md5, 0, 4, PART.attempt).pieces("1" * 32)] == [0]
+
+
+def described(headers: dict[str, str], metadata: dict[str, str]) -> Stored:
+    etag = "0" * 32
+    return Stored("key", "tag", etag, 0, 0.0, None, ObjectAttributes(etag, headers, metadata))
+
+
+@pytest.mark.parametrize(
+    ("headers", "metadata"),
+    [
+        ({"set-cookie": "a=b", "content-length": "7", "location": "/", "etag": "x"}, {}),
+        ({"content-type": "a\r\nset-cookie: a=b", "expires": "\u2028", "cache-control": " x"}, {}),
+        ({}, {"a\r\nset-cookie": "b", "": "c", "d e": "f", "g": "h\n", "i": "\u20ac"}),
+    ],
+)
+def test_what_no_gateway_has_kept_goes_into_no_header(
+    headers: dict[str, str], metadata: dict[str, str]
+) -> None:
+    """A member wrote it."""
+    plain = object_headers(described({}, {}))
+    assert object_headers(described(headers, metadata)) == plain
+
+
+def test_what_was_kept_is_told() -> None:
+    told = object_headers(described({"content-type": 'text/x; a="b"'}, {"a": "é ü", "b-c": ""}))
+    assert told["content-type"] == 'text/x; a="b"'
+    assert (told["x-amz-meta-a"], told["x-amz-meta-b-c"]) == ("é ü", "")
 
 
 def test_a_list_of_parts_has_no_more_pieces_than_one_can_hold() -> None:
