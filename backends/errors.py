@@ -78,7 +78,7 @@ class ThrottledError(TransientError):
 class AuthError(StoreError):
     """The cloud refuses us: wrong or expired credentials, or missing permissions."""
 
-    advice_default = "hybrisfs cloud login {url} gives it other secrets; or check its permissions"
+    advice_default = "give it other secrets with hybrisfs cloud login {url}, or check its permissions"
 
 
 class MissingError(StoreError):

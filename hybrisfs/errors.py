@@ -30,6 +30,7 @@ __all__ = [
     "UnavailableError",
     "UnknownVolumeError",
     "UsageError",
+    "as_sentence",
     "disk_trouble",
     "failure",
     "from_wire",
@@ -142,6 +143,16 @@ def from_wire(kind: str, message: str) -> HybrisError:
     error = _KINDS.get(kind, HybrisError)(sentence, "", advice)
     error.reported = kind
     return error
+
+
+def as_sentence(advice: str) -> str:
+    """Words on what to do, as a sentence. A command stays as it is typed: at the beginning, and at the end
+    behind a colon."""
+    if not advice:
+        return ""
+    ended = advice.endswith((".", "?")) or "run: " in advice or ": hybrisfs " in advice
+    first = advice[0] if advice.startswith("hybrisfs ") else advice[0].upper()
+    return f"{first}{advice[1:]}{'' if ended else '.'}"
 
 
 def disk_trouble(error: BaseException) -> str | None:

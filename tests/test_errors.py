@@ -13,6 +13,7 @@ from hybrisfs.errors import (
     UnavailableError,
     UnknownVolumeError,
     UsageError,
+    as_sentence,
     from_wire,
 )
 
@@ -46,3 +47,18 @@ def test_kinds_are_distinct() -> None:
 def test_an_unknown_kind_is_a_plain_failure() -> None:
     error = from_wire("from the future", "it failed")
     assert (type(error), error.reported) == (HybrisError, "from the future")
+
+
+@pytest.mark.parametrize(
+    ("advice", "sentence"),
+    [
+        ("", ""),
+        ("check its permissions", "Check its permissions."),
+        ("is the network up?", "Is the network up?"),
+        ("hybrisfs cloud login asks for it", "hybrisfs cloud login asks for it."),
+        ("if it is new: hybrisfs cloud adopt x", "If it is new: hybrisfs cloud adopt x"),
+        ("or run: az login", "Or run: az login"),
+    ],
+)
+def test_a_command_in_advice_stays_as_it_is_typed(advice: str, sentence: str) -> None:
+    assert as_sentence(advice) == sentence

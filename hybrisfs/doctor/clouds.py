@@ -18,6 +18,7 @@ from backends.rclone_process import NoRcloneError, version
 from backends.registry import open_heard, open_store, server_of
 from hybrisfs.dispersal.cloud import when_emptied
 from hybrisfs.doctor.check import Finding, bad, ok, side_by_side, warn
+from hybrisfs.errors import as_sentence
 from hybrisfs.settings.config import CloudConfig, VolumeConfig
 from hybrisfs.stores.own_places import ANY_HOME, MARKER_NAME, OwnPlaces, belongs_to_another
 
@@ -99,13 +100,11 @@ def _check(volume: VolumeConfig, cloud: CloudConfig) -> str:
 
 
 def _adopt(cloud: CloudConfig) -> str:
-    advice = when_emptied(cloud.name)
-    return f"{advice[:1].upper()}{advice[1:]}"
+    return as_sentence(when_emptied(cloud.name))
 
 
 def _sentence(error: StoreError) -> str:
-    advice = error.advice or "is the network up? Otherwise wait: nothing is lost"
-    return f"{advice[:1].upper()}{advice[1:]}."
+    return as_sentence(error.advice or "is the network up? Otherwise wait: nothing is lost")
 
 
 # -- this machine's clock beside those of the clouds ----------------------------------------------------

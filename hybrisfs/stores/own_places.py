@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 from backends.errors import PermanentError
 from backends.store import Store, StoreWrapper
 from hybrisfs.environment import SYSTEM, Environment
-from hybrisfs.errors import UsageError
+from hybrisfs.errors import UsageError, as_sentence
 from hybrisfs.fuse.mounting import mounts_of
 from hybrisfs.home import Home
 from hybrisfs.mirror.agreed import read_settings
@@ -102,7 +102,7 @@ class OwnPlaces:
         """Raise UsageError when the folder that a person names cannot be a cloud."""
         why = self.objection(url)
         if why:
-            raise UsageError(f"the cloud {url} cannot be used", why, f"{_ADVICE[0].upper()}{_ADVICE[1:]}.")
+            raise UsageError(f"the cloud {url} cannot be used", why, as_sentence(_ADVICE))
 
     def guarded(self, store: Store) -> Store:
         """*store*, but that each call raises `PermanentError` while its folder cannot be a cloud."""

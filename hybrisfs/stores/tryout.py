@@ -15,7 +15,7 @@ from backends.versions import versions_of
 from hybrisfs.api import volumes as api
 from hybrisfs.api.volumes import SecretsOfPlace, TriedPlace
 from hybrisfs.environment import SYSTEM, Environment
-from hybrisfs.errors import HybrisError, UsageError
+from hybrisfs.errors import HybrisError, UsageError, as_sentence
 from hybrisfs.stores.own_places import (
     ANY_HOME,
     MARKER_NAME,
@@ -237,17 +237,10 @@ def unusable(error: StoreError, when: str = "", kind: type[HybrisError] = Hybris
     """The error that says that a cloud cannot be used, why, and what to do; *when* tells what was tried."""
     reason = f"{error.reason} (when {when})" if when else error.reason
     advice = error.advice or (_UNREACHED if isinstance(error, TransientError) else "")
-    return kind(f"the cloud {error.url} cannot be used", reason, _sentence(advice))
+    return kind(f"the cloud {error.url} cannot be used", reason, as_sentence(advice))
 
 
 def refused(error: StoreError, what: str) -> HybrisError:
     """The error for a cloud that can be used but does not do *what* it was asked to: it says why, and what
     to do."""
-    return HybrisError(f"the cloud {error.url} does not {what}", error.reason, _sentence(error.advice))
-
-
-def _sentence(advice: str) -> str:
-    if not advice:
-        return ""
-    ended = advice.endswith((".", "?")) or "run: " in advice  # a command is copied as it stands there
-    return f"{advice[0].upper()}{advice[1:]}{'' if ended else '.'}"
+    return HybrisError(f"the cloud {error.url} does not {what}", error.reason, as_sentence(error.advice))

@@ -19,10 +19,10 @@ def test_the_message_says_what_why_and_what_to_do() -> None:
     error = AuthError("s3://bucket", "put", "packs/ab", "signature refused")
     assert str(error) == (
         "s3://bucket: put packs/ab: signature refused "
-        "(hybrisfs cloud login s3://bucket gives it other secrets; or check its permissions)"
+        "(give it other secrets with hybrisfs cloud login s3://bucket, or check its permissions)"
     )
     error = AuthError("s3://bucket/x?region=a&endpoint=b", "put", "packs/ab", "signature refused")
-    assert "cloud login 's3://bucket/x?region=a&endpoint=b' gives" in error.advice
+    assert "cloud login 's3://bucket/x?region=a&endpoint=b', or" in error.advice
     assert str(TransientError("s3://bucket", "list", "", "timed out")) == "s3://bucket: list: timed out"
 
 
