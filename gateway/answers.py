@@ -161,8 +161,8 @@ def deleted(results: Iterable[tuple[Deletion, S3Error | None]], *, quiet: bool) 
 
 
 def object_headers(found: Stored) -> dict[str, str]:
-    """What is known of an object, but for its length. A member of the volume may have written any names and
-    values: those that this gateway would not have kept, or that no header can hold, are left out."""
+    """The headers of an object, without its length. A member of the volume may have written any names and
+    values. This leaves out names that the gateway does not keep, and values that no header can hold."""
     headers = {
         "etag": f'"{found.etag}"',
         "last-modified": http_date(found.written),

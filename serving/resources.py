@@ -165,7 +165,7 @@ class _File(_Place, DAVNonCollection):  # type: ignore[misc]
         self._status = self._folder.status(self._where)
 
     def _check_conditions(self) -> None:
-        """Of the request, once more: somebody else may have saved the file while this was coming in. Raises
+        """Check the conditions of the request again: others may have saved the file during the upload. Raises
         DAVError."""
         now = self.provider.get_resource_inst(self.path, self._request)
         if isinstance(now, _File):

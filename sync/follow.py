@@ -548,8 +548,8 @@ class Follow:
 
     @property
     def unread(self) -> frozenset[bytes]:
-        """The other devices of which more clouds than may be faulty have a head that cannot be read here: it
-        is not known what they say now."""
+        """Other devices whose newest head cannot be read here: more clouds than may be faulty hold one
+        with an unknown key, or in a newer format."""
         sealed = (Fault.UNKNOWN_EPOCH, Fault.NEWER_FORMAT)
         return frozenset(
             device

@@ -82,7 +82,7 @@ class OthersLog:
             yield partial(self._mend, device, sighting, clouds, writable)
 
     def _seen(self) -> Iterator[tuple[bytes, Sighting]]:
-        """The other devices, and what was seen of each."""
+        """Each other device, with its last sighting."""
         with self._fs.state.transaction() as tx:
             sightings = tx.sightings.load()
         members = self._followed()

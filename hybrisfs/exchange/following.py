@@ -141,9 +141,9 @@ class Following:
         return sharing.device not in sharing.current_members() or self._grants.is_shut_out
 
     def is_informed(self) -> bool:
-        """Whether it is known what the others say now: the clouds were looked at since the start, and show
-        nothing that cannot be read here. A device that was removed may not have heard of it: before this is
-        so, none lets go of what the others may rely on, or replaces what they may have said."""
+        """Whether this device has read the newest heads of the others: it has looked at the clouds since the
+        start, and can read everything there. A removed device may not know of its removal. So without this,
+        a device deletes nothing that the others may need, and replaces nothing that they have written."""
         return self.has_looked() and not self.was_removed and not self.puller.unread()
 
     def look_at_members(self, timeout: float) -> None:

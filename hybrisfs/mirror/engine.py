@@ -287,7 +287,7 @@ class Mirror:
         elif isinstance(step, Rename):
             self._places[step.to].rename(step.old, step.new, step.target)
             self.agreed.rename(step.known_as, step.new)
-            # What is heard of these, or was left for later there, goes by their former paths.
+            # Events of these folders, and work left for later in them, still have their former paths.
             outcome.again.update(self.agreed.folders(step.new))
         else:
             self._set_aside(step, outcome)

@@ -18,7 +18,7 @@ __all__ = ["home", "known"]
 
 @pytest.fixture
 def known(home: Home) -> None:
-    """The folder of a volume of which commands read the name without asking the daemon."""
+    """A volume folder on the disk: commands read its name there, without the daemon."""
     folder = home.volume_config("photos")
     folder.mkdir(parents=True)
     (folder / "volume.json").touch()

@@ -5,13 +5,19 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import socket
+import struct
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from hybrisfs import fuse
-from hybrisfs.fuse import records
+from hybrisfs.fuse import FuseError, records
+from hybrisfs.fuse.request import ANSWER
+from hybrisfs.fuse.requests import HEADER, INIT
+from hybrisfs.fuse.session import Wishes, shake_hands
 from tests.fuse.server import OrderError, Server, mount_options, names_in
 
 
@@ -189,3 +195,55 @@ def test_security_attributes_are_asked_before_each_write_unless_told_otherwise(
             for _ in range(10):
                 file.write(b"x")
         assert server.order("xattr_requests") == (1 if told else 10)
+
+
+# -- the first exchange ---------------------------------------------------------------------------------
+
+WISHES = Wishes(records.FUSE_ASYNC_READ | records.FUSE_POSIX_ACL, 1 << 20, 1 << 17, 64)
+
+
+@pytest.fixture
+def device() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """What the session has, and what the kernel has, of a connection."""
+    ours, kernels = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, kernels:
+        yield ours, kernels
+
+
+def offer(major: int, minor: int, flags: int) -> bytes:
+    body = struct.pack("=IIII", major, minor, 1 << 16, flags) + bytes(48)
+    return HEADER.pack(HEADER.size + len(body), INIT, 2, 0, 0, 0, 0) + body
+
+
+def test_nothing_is_agreed_upon_that_the_kernel_has_not_offered(
+    device: tuple[socket.socket, socket.socket],
+) -> None:
+    ours, kernels = device
+    kernels.send(offer(7, 99, records.FUSE_ASYNC_READ | records.FUSE_MAX_PAGES | records.FUSE_CACHE_SYMLINKS))
+    shake_hands(ours.fileno(), WISHES)
+    answer = kernels.recv(200)
+    assert ANSWER.unpack_from(answer) == (len(answer), 0, 2)
+    major, minor, readahead, flags, background, congestion, largest = struct.unpack_from(
+        "=IIIIHHI", answer, ANSWER.size
+    )
+    assert flags == records.FUSE_ASYNC_READ | records.FUSE_MAX_PAGES
+    assert (major, minor, readahead, background, congestion) == (7, 38, 1 << 16, 64, 48)
+    assert largest == 1 << 20
+
+
+@pytest.mark.parametrize(("major", "minor"), [(7, 22), (8, 0)])
+def test_a_kernel_that_speaks_another_protocol_is_refused(
+    device: tuple[socket.socket, socket.socket], major: int, minor: int
+) -> None:
+    ours, kernels = device
+    kernels.send(offer(major, minor, 0))
+    with pytest.raises(FuseError, match=rf"speaks version {major}\.{minor} of FUSE.*Linux 3\.15 or later"):
+        shake_hands(ours.fileno(), WISHES)
+
+
+def test_a_mount_that_ends_as_it_begins_is_explained(device: tuple[socket.socket, socket.socket]) -> None:
+    ours, kernels = device
+    kernels.send(offer(7, 38, 0))
+    kernels.close()
+    with pytest.raises(FuseError, match="broke as it began: Broken pipe; try again"):
+        shake_hands(ours.fileno(), WISHES)
